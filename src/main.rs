@@ -1,0 +1,7 @@
+//! The `sharelens` command.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    sharelens::cli::main()
+}
