@@ -5,7 +5,9 @@
 pub mod backing;
 pub mod change;
 pub mod key;
+pub mod totals;
 
 pub use backing::{Backing, Event, Liveness, SharingUnit, Stamp, WriteHold};
 pub use change::Change;
 pub use key::{DeviceIndex, FileKey};
+pub use totals::DirTotals;
