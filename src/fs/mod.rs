@@ -1,1 +1,3 @@
-//! fs
+//! The passthrough filesystem in plain types.
+
+pub mod device;
