@@ -6,9 +6,13 @@
 
 pub mod btrfs;
 pub mod clock;
+pub mod fanotify;
+pub mod fiemap;
 pub mod handle;
+pub mod lease;
 pub mod statfs;
 pub mod sync;
+pub mod xfs;
 
 use std::io;
 
@@ -28,6 +32,11 @@ pub(crate) mod field {
         buffer
             .get(at..at.checked_add(N)?)
             .and_then(|part| part.try_into().ok())
+    }
+
+    /// A native-endian `u16`.
+    pub(crate) fn u16(buffer: &[u8], at: usize) -> Option<u16> {
+        bytes(buffer, at).map(u16::from_ne_bytes)
     }
 
     /// A native-endian `u32`.
