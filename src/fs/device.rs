@@ -7,6 +7,8 @@
 //! - a device never changes once it is in the table, and an index is never given to another one;
 //! - a btrfs subvolume is known by its space and root id, which is never reused, while the number
 //!   in `st_dev` may be once the subvolume is removed;
+//! - a space is watched, where that is permitted, before any of its devices is in the table, so
+//!   that no change by others is missed;
 //! - one descriptor a space is held for opening by handle, none in a subvolume of its own: a
 //!   descriptor inside a removed subvolume would keep it from being cleaned, and its extents
 //!   shared.
@@ -14,6 +16,7 @@
 use crate::extent::Bytes;
 use crate::sharing::{DeviceIndex, FileKey, SharingUnit};
 use crate::sys::btrfs;
+use crate::sys::fanotify::Watch;
 use crate::sys::handle::{self, HandleFormat, HandleParts, RawHandle};
 use crate::sys::statfs::{self, FilesystemKind};
 use parking_lot::RwLock;
@@ -34,6 +37,8 @@ pub struct Space {
     pub block: Bytes,
     /// Whether inodes can be opened by handle.
     pub handles: bool,
+    /// The id that events about it carry; `None` when it is not watched.
+    pub watched: Option<[u8; 8]>,
     id: SpaceId,
     mount: OwnedFd,
 }
@@ -65,6 +70,7 @@ pub struct Device {
 /// All devices met so far. Index 0 is the source's.
 #[derive(Debug)]
 pub struct DeviceTable {
+    watch: io::Result<Watch>,
     state: RwLock<State>,
 }
 
@@ -78,16 +84,58 @@ struct State {
 }
 
 impl DeviceTable {
-    /// A table that knows the device of `source`, an open directory.
+    /// A table that knows the device of `source`, an open directory, and watches its filesystem
+    /// where this process may.
     ///
     /// # Errors
     /// Of the calls that ask about it.
     pub fn new(source: BorrowedFd<'_>) -> io::Result<Self> {
+        Self::with_watch(source, Watch::new())
+    }
+
+    /// A table that does not watch, as for a process that may not.
+    ///
+    /// # Errors
+    /// Of the calls that ask about it.
+    pub fn unwatched(source: BorrowedFd<'_>) -> io::Result<Self> {
+        Self::with_watch(source, Err(io::ErrorKind::Unsupported.into()))
+    }
+
+    fn with_watch(source: BorrowedFd<'_>, watch: io::Result<Watch>) -> io::Result<Self> {
         let table = Self {
+            watch,
             state: RwLock::default(),
         };
         table.learn(source)?;
         Ok(table)
+    }
+
+    /// The group that watches the spaces with [`Space::watched`] set.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn watch(&self) -> Result<&Watch, &io::Error> {
+        self.watch.as_ref()
+    }
+
+    /// Whether every filesystem that can share is watched.
+    #[must_use]
+    pub fn watches_all(&self) -> bool {
+        self.watch.is_ok()
+            && self.state.read().spaces.iter().all(|space| {
+                space.watched.is_some() || matches!(space.kind, FilesystemKind::Other(_))
+            })
+    }
+
+    /// The space whose events carry this id.
+    #[must_use]
+    pub fn watched_space(&self, id: [u8; 8]) -> Option<Arc<Space>> {
+        self.state
+            .read()
+            .spaces
+            .iter()
+            .find(|space| space.watched == Some(id))
+            .cloned()
     }
 
     /// The device at `index`.
@@ -163,6 +211,10 @@ impl DeviceTable {
             _ => SpaceId::Device(number),
         };
         let handles = opens_by_handle(mount.as_fd());
+        let watched = match &self.watch {
+            Ok(watch) if handles => watch_space(watch, mount.as_fd(), info.kind).ok(),
+            _ => None,
+        };
         let mut state = self.state.write();
         if let Some(space) = state.spaces.iter().find(|space| space.id == id) {
             return Ok(Arc::clone(space));
@@ -172,6 +224,7 @@ impl DeviceTable {
             kind: info.kind,
             block: Bytes(info.block),
             handles,
+            watched,
             id,
             mount,
         });
@@ -298,4 +351,35 @@ fn opens_by_handle(mount: BorrowedFd<'_>) -> bool {
     RawHandle::of(mount, c"").is_ok_and(|handle| {
         handle.parts().is_some() && handle::open(mount, &handle, libc::O_PATH).is_ok()
     })
+}
+
+/// Watches the filesystem of `mount`; the id that its events will carry.
+fn watch_space(watch: &Watch, mount: BorrowedFd<'_>, kind: FilesystemKind) -> io::Result<[u8; 8]> {
+    let marked = match watch.add(mount) {
+        // A subvolume of btrfs: only the top-level one can be marked, and it need not be mounted.
+        Err(error)
+            if kind == FilesystemKind::Btrfs && error.raw_os_error() == Some(libc::EXDEV) =>
+        {
+            let top = open_top_level(mount)?;
+            watch.add(top.as_fd())?;
+            statfs::filesystem(top.as_fd())?
+        }
+        added => {
+            added?;
+            statfs::filesystem(mount)?
+        }
+    };
+    Ok(marked.id)
+}
+
+/// The root directory of a btrfs filesystem's top-level subvolume, wherever `mount` lies in it.
+fn open_top_level(mount: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let root = HandleParts {
+        format: HandleFormat::Btrfs,
+        ino: btrfs::SUBVOLUME_ROOT,
+        // btrfs takes 0 for any generation.
+        generation: 0,
+        root: btrfs::TOP_LEVEL,
+    };
+    handle::open(mount, &root.handle(), libc::O_RDONLY | libc::O_DIRECTORY)
 }

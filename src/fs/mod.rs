@@ -1,3 +1,4 @@
 //! The passthrough filesystem in plain types.
 
+pub mod backing;
 pub mod device;

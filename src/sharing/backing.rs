@@ -162,7 +162,8 @@ pub trait Backing: Send + Sync + 'static {
     fn watches(&self) -> bool;
 
     /// Hands over every event queued up to now, without blocking. Events of changes that had
-    /// returned to their caller before this call are among those handed over so far.
+    /// returned to their caller before this call are among those handed over so far, by this
+    /// call or by another one that has ended. `sink` must not call this again.
     fn take_events(&self, sink: &mut dyn FnMut(Event));
 
     /// The clock that stamps ctimes (`CLOCK_REALTIME`), since the epoch.

@@ -22,8 +22,10 @@ const WATCHED: u64 = libc::FAN_MODIFY
     | libc::FAN_MOVED_TO
     | libc::FAN_ONDIR;
 
-/// Room for one reading of events: an event is some 100 bytes, at most about 600.
+/// Room for one reading of events: an event is some 100 bytes.
 const ROOM: usize = 64 << 10;
+/// More than the largest event: a name of 255 bytes and four handles.
+const LARGEST_EVENT: usize = 2048;
 
 /// The length of `struct fanotify_event_metadata`, and where its fields lie.
 const HEAD: usize = 24;
@@ -162,7 +164,7 @@ impl Watch {
     }
 
     /// Reads events that are queued, as many as `room` holds, and gives them to `sink`. False
-    /// when none was queued.
+    /// when these were all.
     ///
     /// # Errors
     /// Of read(2), other than that nothing is queued.
@@ -189,7 +191,8 @@ impl Watch {
             std::slice::from_raw_parts(room.0.as_ptr().cast::<u8>(), length.min(room.0.len() * 8))
         };
         decode(bytes, sink);
-        Ok(length > 0)
+        // The kernel stops at an event that no longer fits.
+        Ok(length > ROOM - LARGEST_EVENT)
     }
 }
 

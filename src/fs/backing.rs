@@ -1,0 +1,427 @@
+//! The real disk behind the engine: [`Backing`] on XFS, btrfs and whatever else has FIEMAP.
+//!
+//! Inodes are opened by handle where that is permitted, else through the inode store
+//! ([`Resolve`]); either way a key stands for one inode for ever, so that nothing here can open
+//! another file than was meant. Only regular files are opened for reading: opening a device or a
+//! pipe would have effects of its own.
+
+use super::device::{Device, DeviceTable, Space};
+use crate::extent::{Bytes, Extent, ExtentFlags, FileOffset, PhysRange, Physical};
+use crate::sharing::{
+    Backing, DeviceIndex, Event, FileKey, Liveness, SharingUnit, Stamp, WriteHold,
+};
+use crate::sys::fanotify::{self, Room, Watch};
+use crate::sys::handle::RawHandle;
+use crate::sys::statfs::FilesystemKind;
+use crate::sys::{btrfs, clock, fiemap, lease, sync, xfs};
+use parking_lot::Mutex;
+use std::cell::RefCell;
+use std::collections::HashSet;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+/// Keys of regular files remembered, so that an event about one costs no look at its type.
+const REMEMBERED: usize = 8192;
+
+/// Opens files where handles are not permitted: the inode store.
+pub trait Resolve: Send + Sync {
+    /// Opens a regular file for reading.
+    ///
+    /// # Errors
+    /// `ESTALE` when the inode is gone or not known, else as open(2).
+    fn open(&self, file: FileKey) -> io::Result<OwnedFd>;
+}
+
+/// An open file of the backing filesystem.
+#[derive(Debug)]
+pub struct DiskFile {
+    file: File,
+    ino: u64,
+    block: Bytes,
+    /// On btrfs: its extent items can be asked for.
+    items: bool,
+}
+
+impl AsFd for DiskFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+/// The disk.
+pub struct DiskBacking {
+    devices: Arc<DeviceTable>,
+    resolver: OnceLock<Weak<dyn Resolve>>,
+    events: Mutex<Reader>,
+    /// Readings of the event queue begun so far.
+    readings: AtomicU64,
+    /// Files of btrfs filesystems that others removed so far: the writeback of one may be under
+    /// way, and then it lives on until that is done.
+    removed: AtomicU64,
+    /// How many of these a `syncfs` has waited for; locked while it does.
+    settled: Mutex<u64>,
+}
+
+/// What reading events needs, used by one thread at a time.
+#[derive(Default)]
+struct Reader {
+    room: Room,
+    regular: HashSet<FileKey>,
+}
+
+impl DiskBacking {
+    /// The disk with these devices.
+    #[must_use]
+    pub fn new(devices: Arc<DeviceTable>) -> Self {
+        Self {
+            devices,
+            resolver: OnceLock::new(),
+            events: Mutex::default(),
+            readings: AtomicU64::new(0),
+            removed: AtomicU64::new(0),
+            settled: Mutex::new(0),
+        }
+    }
+
+    /// Names the inode store, which opens files where handles are not permitted. It is held
+    /// weakly, since it holds the engine and so this. The first one named stays.
+    pub fn resolve_through(&self, resolver: Weak<dyn Resolve>) {
+        // A second store would be a second owner of the same inodes; there is none.
+        let _ = self.resolver.set(resolver);
+    }
+
+    /// The devices.
+    #[must_use]
+    pub fn devices(&self) -> &Arc<DeviceTable> {
+        &self.devices
+    }
+
+    /// The descriptor that is readable when events are queued, if anything is watched.
+    #[must_use]
+    pub fn event_queue(&self) -> Option<BorrowedFd<'_>> {
+        self.devices.watch().ok().map(Watch::as_fd)
+    }
+
+    fn device(&self, index: DeviceIndex) -> io::Result<Arc<Device>> {
+        self.devices.get(index).ok_or_else(stale)
+    }
+
+    fn open_file(&self, device: &Device, file: FileKey) -> io::Result<OwnedFd> {
+        const FLAGS: i32 = libc::O_RDONLY | libc::O_NOATIME | libc::O_NOCTTY;
+        match device.open(file, FLAGS) {
+            // Refused: the privilege is gone since the device was met.
+            Some(Err(error)) if error.raw_os_error() == Some(libc::EPERM) => {}
+            Some(opened) => return opened,
+            None => {}
+        }
+        match self.resolver.get().and_then(Weak::upgrade) {
+            Some(resolver) => resolver.open(file),
+            None => Err(stale()),
+        }
+    }
+
+    /// The key of the inode with this handle.
+    fn key(&self, space: &Arc<Space>, handle: &RawHandle) -> Option<FileKey> {
+        let parts = handle.parts()?;
+        Some(FileKey {
+            ino: parts.ino,
+            generation: parts.generation,
+            device: self.devices.of_handle(space, &parts).ok()?,
+        })
+    }
+
+    /// Takes one event in. Whatever cannot be understood counts as lost events.
+    fn translate(
+        &self,
+        event: fanotify::Event<'_>,
+        regular: &mut HashSet<FileKey>,
+        sink: &mut dyn FnMut(Event),
+    ) {
+        let fanotify::Event::Change {
+            filesystem,
+            mask,
+            pid,
+            target,
+            entry,
+        } = event
+        else {
+            return sink(Event::Overflow);
+        };
+        if u32::try_from(pid) == Ok(std::process::id()) {
+            return;
+        }
+        let Some(space) = self.devices.watched_space(filesystem) else {
+            return sink(Event::Overflow);
+        };
+        let key = target.as_ref().and_then(|handle| self.key(&space, handle));
+        if mask.entry() {
+            let Some((directory, name)) = entry else {
+                return sink(Event::Overflow);
+            };
+            let Some(directory) = self.key(&space, &directory) else {
+                return sink(Event::Overflow);
+            };
+            sink(Event::Entry {
+                directory,
+                name: name.to_vec(),
+                subvolume: space.kind == FilesystemKind::Btrfs
+                    && mask.directory()
+                    && mask.created_or_deleted()
+                    && key.is_none_or(|key| key.ino == btrfs::SUBVOLUME_ROOT),
+            });
+        }
+        if !(mask.modified() || mask.attributes() || mask.removed()) {
+            return;
+        }
+        let Some(key) = key else {
+            return sink(Event::Overflow);
+        };
+        if mask.attributes() {
+            sink(Event::Attributes(key));
+        }
+        if mask.modified() && !mask.directory() && self.is_regular(key, regular) {
+            sink(Event::Modified(key));
+        }
+        if mask.removed() && !mask.directory() {
+            regular.remove(&key);
+            if space.kind == FilesystemKind::Btrfs {
+                self.removed.fetch_add(1, Ordering::AcqRel);
+            }
+            sink(Event::Removed(key));
+        }
+    }
+
+    /// Whether a changed inode is a regular file, or gone: writes to pipes and devices are
+    /// reported too.
+    fn is_regular(&self, file: FileKey, regular: &mut HashSet<FileKey>) -> bool {
+        if regular.contains(&file) {
+            return true;
+        }
+        let opened = self
+            .devices
+            .get(file.device)
+            .and_then(|device| device.open(file, libc::O_PATH));
+        let Some(Ok(opened)) = opened else {
+            return true;
+        };
+        let is_regular = nix::sys::stat::fstat(&opened)
+            .is_ok_and(|status| status.st_mode & libc::S_IFMT == libc::S_IFREG);
+        if is_regular {
+            if regular.len() >= REMEMBERED {
+                regular.clear();
+            }
+            regular.insert(file);
+        }
+        is_regular
+    }
+
+    /// On btrfs a removed file is freed at once, except when its writeback is under way; a
+    /// removed subvolume is freed by the cleaner, which otherwise runs every half minute.
+    fn flush_btrfs(&self, mount: BorrowedFd<'_>) -> io::Result<bool> {
+        let removed = self.removed.load(Ordering::Acquire);
+        let mut settled = self.settled.lock();
+        if *settled < removed {
+            for space in self.devices.spaces() {
+                if space.kind == FilesystemKind::Btrfs {
+                    sync::filesystem(space.mount())?;
+                }
+            }
+            *settled = removed;
+        }
+        drop(settled);
+        match btrfs::removed_subvolumes(mount) {
+            Ok(0) => Ok(true),
+            Ok(_) => {
+                btrfs::commit(mount)?;
+                btrfs::wait_removed_subvolumes(mount)?;
+                Ok(true)
+            }
+            Err(error) if is_refusal(&error) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Backing for DiskBacking {
+    type File = DiskFile;
+
+    fn open(&self, file: FileKey) -> io::Result<DiskFile> {
+        let device = self.device(file.device)?;
+        Ok(DiskFile {
+            file: self.open_file(&device, file)?.into(),
+            ino: file.ino,
+            block: device.space.block,
+            items: device.space.kind == FilesystemKind::Btrfs,
+        })
+    }
+
+    fn stamp(&self, file: &DiskFile) -> io::Result<Stamp> {
+        // The standard library asks statx for the basic fields, STATX_CTIME among them.
+        let status = file.file.metadata()?;
+        Ok(Stamp {
+            ctime: (
+                status.ctime(),
+                u32::try_from(status.ctime_nsec()).unwrap_or_default(),
+            ),
+            size: Bytes(status.size()),
+            block: file.block,
+            links: u32::try_from(status.nlink()).unwrap_or(u32::MAX),
+        })
+    }
+
+    fn map(
+        &self,
+        file: &DiskFile,
+        from: FileOffset,
+        batch: usize,
+        out: &mut Vec<Extent>,
+    ) -> io::Result<bool> {
+        thread_local! {
+            static ROOM: RefCell<Option<(usize, fiemap::Batch)>> = const { RefCell::new(None) };
+        }
+        let mut room = ROOM
+            .take()
+            .filter(|(records, _)| *records == batch)
+            .unwrap_or_else(|| (batch, fiemap::Batch::new(batch)));
+        let ended = room.1.read(file.as_fd(), from.0, |record| {
+            out.push(Extent {
+                logical: FileOffset(record.logical),
+                physical: Physical(record.physical),
+                length: Bytes(record.length),
+                flags: ExtentFlags::from_bits_retain(record.flags),
+            });
+        });
+        ROOM.set(Some(room));
+        ended
+    }
+
+    fn write_back(&self, file: &DiskFile) -> io::Result<()> {
+        fiemap::write_back(file.as_fd())
+    }
+
+    fn items(&self, file: &DiskFile) -> io::Result<Option<Vec<PhysRange>>> {
+        if !file.items {
+            return Ok(None);
+        }
+        match btrfs::items(file.as_fd(), file.ino) {
+            Ok(items) => Ok(Some(
+                items
+                    .into_iter()
+                    .map(|item| PhysRange::new(Physical(item.start), Bytes(item.length)))
+                    .collect(),
+            )),
+            Err(error) if is_refusal(&error) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn flush_removals(&self, device: DeviceIndex) -> io::Result<bool> {
+        let device = self.device(device)?;
+        let mount = device.space.mount();
+        match device.space.kind {
+            FilesystemKind::Xfs => match xfs::flush_removals(mount) {
+                Ok(()) => Ok(true),
+                // Nothing is removed on a filesystem that cannot be written.
+                Err(error) if error.raw_os_error() == Some(libc::EROFS) => Ok(true),
+                Err(error) if is_refusal(&error) => Ok(false),
+                Err(error) => Err(error),
+            },
+            FilesystemKind::Btrfs => self.flush_btrfs(mount),
+            FilesystemKind::Other(_) => Ok(true),
+        }
+    }
+
+    fn write_back_all(&self, device: DeviceIndex) -> io::Result<()> {
+        sync::filesystem(self.device(device)?.space.mount())
+    }
+
+    fn write_hold(&self, file: &DiskFile) -> io::Result<WriteHold> {
+        Ok(match lease::test(file.as_fd())? {
+            lease::Lease::Free => WriteHold::Free,
+            lease::Lease::Held => WriteHold::Held,
+            lease::Lease::Unknown => WriteHold::Unknown,
+        })
+    }
+
+    fn liveness(&self, file: FileKey) -> Liveness {
+        let Some(device) = self.devices.get(file.device) else {
+            return Liveness::Unknown;
+        };
+        match device.open(file, libc::O_PATH) {
+            Some(Ok(_)) => Liveness::Alive,
+            Some(Err(error)) if error.raw_os_error() == Some(libc::ESTALE) => Liveness::Gone,
+            _ => Liveness::Unknown,
+        }
+    }
+
+    fn sharing_unit(&self, device: DeviceIndex) -> SharingUnit {
+        self.devices
+            .get(device)
+            .map_or(SharingUnit::None, |device| device.sharing_unit())
+    }
+
+    fn address_space(&self, device: DeviceIndex) -> u16 {
+        self.devices
+            .get(device)
+            .map_or(0, |device| device.space.index)
+    }
+
+    fn devices(&self) -> Vec<DeviceIndex> {
+        self.devices
+            .all()
+            .iter()
+            .map(|device| device.index)
+            .collect()
+    }
+
+    fn watches(&self) -> bool {
+        self.devices.watches_all()
+    }
+
+    fn take_events(&self, sink: &mut dyn FnMut(Event)) {
+        let Ok(watch) = self.devices.watch() else {
+            return;
+        };
+        let begun = self.readings.load(Ordering::Acquire);
+        let mut reader = self.events.lock();
+        // Another thread began after this one asked, and has ended since the lock is free: what
+        // it handed over is all that this one was to see.
+        if self.readings.load(Ordering::Acquire) > begun {
+            return;
+        }
+        self.readings.fetch_add(1, Ordering::AcqRel);
+        let Reader { room, regular } = &mut *reader;
+        loop {
+            match watch.read(room, &mut |event| self.translate(event, regular, sink)) {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(error) => {
+                    log::error!("reading file events failed: {error}");
+                    return sink(Event::Overflow);
+                }
+            }
+        }
+    }
+
+    fn now(&self) -> Duration {
+        clock::realtime()
+    }
+}
+
+/// The error of an inode that is gone.
+fn stale() -> io::Error {
+    io::Error::from_raw_os_error(libc::ESTALE)
+}
+
+/// Whether a call is not permitted or not known here, rather than failed.
+fn is_refusal(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EPERM | libc::EACCES | libc::ENOTTY | libc::EOPNOTSUPP)
+    )
+}
