@@ -23,10 +23,13 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Keys of regular files remembered, so that an event about one costs no look at its type.
 const REMEMBERED: usize = 8192;
+
+/// How long a removed subvolume is waited for: a question waits 30 s by default.
+const CLEANER_WAIT: Duration = Duration::from_secs(20);
 
 /// Opens files where handles are not permitted: the inode store.
 pub trait Resolve: Send + Sync {
@@ -65,6 +68,8 @@ pub struct DiskBacking {
     removed: AtomicU64,
     /// How many of these a `syncfs` has waited for; locked while it does.
     settled: Mutex<u64>,
+    /// Removed subvolumes that the cleaner did not free within [`CLEANER_WAIT`].
+    slow: Mutex<HashSet<u64>>,
 }
 
 /// What reading events needs, used by one thread at a time.
@@ -85,6 +90,7 @@ impl DiskBacking {
             readings: AtomicU64::new(0),
             removed: AtomicU64::new(0),
             settled: Mutex::new(0),
+            slow: Mutex::default(),
         }
     }
 
@@ -152,28 +158,40 @@ impl DiskBacking {
         else {
             return sink(Event::Overflow);
         };
-        if u32::try_from(pid) == Ok(std::process::id()) {
+        let ours = u32::try_from(pid) == Ok(std::process::id());
+        if ours && !(mask.directory() && mask.created_or_deleted()) {
             return;
         }
         let Some(space) = self.devices.watched_space(filesystem) else {
             return sink(Event::Overflow);
         };
         let key = target.as_ref().and_then(|handle| self.key(&space, handle));
+        // The directory of a subvolume: one that appears may share all that it holds, one that
+        // goes gives it back later.
+        let subvolume = space.kind == FilesystemKind::Btrfs
+            && mask.directory()
+            && mask.created_or_deleted()
+            && key.is_none_or(|key| key.ino == btrfs::SUBVOLUME_ROOT);
+        if ours && !subvolume {
+            return;
+        }
         if mask.entry() {
-            let Some((directory, name)) = entry else {
-                return sink(Event::Overflow);
-            };
-            let Some(directory) = self.key(&space, &directory) else {
+            let directory = entry
+                .and_then(|(directory, name)| Some((self.key(&space, &directory)?, name.to_vec())));
+            let Some((directory, name)) = directory else {
                 return sink(Event::Overflow);
             };
             sink(Event::Entry {
                 directory,
-                name: name.to_vec(),
-                subvolume: space.kind == FilesystemKind::Btrfs
-                    && mask.directory()
-                    && mask.created_or_deleted()
-                    && key.is_none_or(|key| key.ino == btrfs::SUBVOLUME_ROOT),
+                name,
+                subvolume,
             });
+        }
+        if subvolume && mask.deleted() {
+            match key {
+                Some(key) => sink(Event::Removed(key)),
+                None => sink(Event::Overflow),
+            }
         }
         if !(mask.modified() || mask.attributes() || mask.removed()) {
             return;
@@ -221,7 +239,8 @@ impl DiskBacking {
     }
 
     /// On btrfs a removed file is freed at once, except when its writeback is under way; a
-    /// removed subvolume is freed by the cleaner, which otherwise runs every half minute.
+    /// removed subvolume is freed by the cleaner, which otherwise runs every half minute, and not
+    /// before the last file in it is closed.
     fn flush_btrfs(&self, mount: BorrowedFd<'_>) -> io::Result<bool> {
         let removed = self.removed.load(Ordering::Acquire);
         let mut settled = self.settled.lock();
@@ -235,14 +254,44 @@ impl DiskBacking {
         }
         drop(settled);
         match btrfs::removed_subvolumes(mount) {
-            Ok(0) => Ok(true),
-            Ok(_) => {
-                btrfs::commit(mount)?;
-                btrfs::wait_removed_subvolumes(mount)?;
-                Ok(true)
+            Ok(waiting) if waiting.is_empty() => Ok(true),
+            Ok(waiting) => self.wait_for_cleaner(mount, waiting),
+            // Without the privilege only the queue can be seen.
+            Err(error) if is_refusal(&error) => {
+                Ok(btrfs::queued_subvolumes(mount).unwrap_or_default() == 0)
             }
-            Err(error) if is_refusal(&error) => Ok(false),
             Err(error) => Err(error),
+        }
+    }
+
+    /// Waits until the removed subvolumes are cleaned. One that outlasts the wait (it is held by
+    /// an open file, or large) is waited for only once; until it is gone the answer is `false`.
+    fn wait_for_cleaner(&self, mount: BorrowedFd<'_>, mut waiting: Vec<u64>) -> io::Result<bool> {
+        let is_new = |waiting: &[u64]| {
+            let slow = self.slow.lock();
+            waiting.iter().any(|id| !slow.contains(id))
+        };
+        if is_new(&waiting) {
+            btrfs::commit(mount)?;
+        }
+        let end = Instant::now() + CLEANER_WAIT;
+        let mut pause = Duration::from_millis(1);
+        loop {
+            waiting = btrfs::removed_subvolumes(mount)?;
+            if waiting.is_empty() {
+                self.slow.lock().clear();
+                return Ok(true);
+            }
+            if !is_new(&waiting) {
+                return Ok(false);
+            }
+            if Instant::now() >= end {
+                // Ids are never used again: what is no longer waited for is forgotten here.
+                *self.slow.lock() = waiting.into_iter().collect();
+                return Ok(false);
+            }
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(Duration::from_millis(50));
         }
     }
 }

@@ -18,6 +18,12 @@ pub const LARGEST_ITEM: u64 = 128 << 20;
 
 /// `BTRFS_EXTENT_DATA_KEY`.
 const EXTENT_DATA: u32 = 108;
+/// `BTRFS_ORPHAN_ITEM_KEY`.
+const ORPHAN_ITEM: u32 = 48;
+/// `BTRFS_ORPHAN_OBJECTID` (-5).
+const ORPHANS: u64 = u64::MAX - 4;
+/// `BTRFS_ROOT_TREE_OBJECTID`.
+const ROOT_TREE: u64 = 1;
 /// `BTRFS_FILE_EXTENT_INLINE`.
 const INLINE: u8 = 0;
 /// Offsets in `struct btrfs_file_extent_item`.
@@ -82,8 +88,6 @@ struct SubvolWait {
     count: u32,
 }
 
-/// `BTRFS_SUBVOL_SYNC_WAIT_FOR_QUEUED`.
-const WAIT_FOR_QUEUED: u32 = 1;
 /// `BTRFS_SUBVOL_SYNC_COUNT`.
 const WAIT_COUNT: u32 = 2;
 
@@ -172,7 +176,58 @@ pub fn subvolume(fd: BorrowedFd<'_>) -> io::Result<Subvolume> {
 /// # Errors
 /// `EPERM` without the privilege.
 pub fn items(fd: BorrowedFd<'_>, ino: u64) -> io::Result<Vec<ItemRange>> {
+    let mut found: Vec<ItemRange> = Vec::new();
+    // Tree 0 is that of the subvolume of `fd`.
+    search(fd, 0, ino, EXTENT_DATA, |_, item| {
+        // Neighbouring pieces of one item are the common case.
+        match item_range(item) {
+            Some(range) if found.last() != Some(&range) => found.push(range),
+            _ => {}
+        }
+    })?;
+    found.sort_unstable();
+    found.dedup();
+    Ok(found)
+}
+
+/// The place that an EXTENT_DATA item names; `None` for inline data and holes.
+fn item_range(item: &[u8]) -> Option<ItemRange> {
+    if *item.get(ITEM_TYPE)? == INLINE {
+        return None;
+    }
+    let start = field::le64(item, ITEM_DISK_BYTENR)?;
+    let length = field::le64(item, ITEM_DISK_NUM_BYTES)?;
+    // Address 0 is a hole.
+    (start != 0).then_some(ItemRange { start, length })
+}
+
+/// The ids of removed subvolumes whose extents are not all given back yet: those that wait for
+/// the cleaner, the one it works on, and those with files still open. Needs `CAP_SYS_ADMIN`.
+///
+/// The filesystem keeps an orphan item for each until the last of its extents is dropped. The
+/// queue that `BTRFS_IOC_SUBVOL_SYNC_WAIT` looks at has not the one that is being cleaned.
+///
+/// # Errors
+/// `EPERM` without the privilege.
+pub fn removed_subvolumes(fd: BorrowedFd<'_>) -> io::Result<Vec<u64>> {
     let mut found = Vec::new();
+    search(fd, ROOT_TREE, ORPHANS, ORPHAN_ITEM, |id, _| {
+        // Below are the filesystem's own trees.
+        if id >= SUBVOLUME_ROOT {
+            found.push(id);
+        }
+    })?;
+    Ok(found)
+}
+
+/// Gives the offset and the bytes of every item of `objectid` and `kind` in a tree to `visit`.
+fn search(
+    fd: BorrowedFd<'_>,
+    tree: u64,
+    objectid: u64,
+    kind: u32,
+    mut visit: impl FnMut(u64, &[u8]),
+) -> io::Result<()> {
     let mut arguments = Box::new(SearchArguments {
         head: SearchHead {
             key: SearchKey::default(),
@@ -183,16 +238,15 @@ pub fn items(fd: BorrowedFd<'_>, ino: u64) -> io::Result<Vec<ItemRange>> {
     let mut from = 0;
     loop {
         arguments.head.key = SearchKey {
-            // 0: the tree of the subvolume of `fd`.
-            tree_id: 0,
-            min_objectid: ino,
-            max_objectid: ino,
+            tree_id: tree,
+            min_objectid: objectid,
+            max_objectid: objectid,
             min_offset: from,
             max_offset: u64::MAX,
             min_transid: 0,
             max_transid: u64::MAX,
-            min_type: EXTENT_DATA,
-            max_type: EXTENT_DATA,
+            min_type: kind,
+            max_type: kind,
             nr_items: u32::MAX,
             ..SearchKey::default()
         };
@@ -206,44 +260,25 @@ pub fn items(fd: BorrowedFd<'_>, ino: u64) -> io::Result<Vec<ItemRange>> {
             )
         })?;
         let count = arguments.head.key.nr_items;
-        let Some(last) = read_results(&arguments.buffer, count, &mut found) else {
-            break;
-        };
-        match last.checked_add(1) {
+        let last = read_results(&arguments.buffer, count, &mut visit);
+        match last.and_then(|last| last.checked_add(1)) {
             Some(next) => from = next,
-            None => break,
+            None => return Ok(()),
         }
     }
-    found.sort_unstable();
-    found.dedup();
-    Ok(found)
 }
 
 /// Takes the items out of one answer; the key offset of the last one, `None` if it held none.
-fn read_results(buffer: &[u8], count: u32, found: &mut Vec<ItemRange>) -> Option<u64> {
+fn read_results(buffer: &[u8], count: u32, visit: &mut impl FnMut(u64, &[u8])) -> Option<u64> {
     let mut last = None;
     let mut at = 0;
     for _ in 0..count {
         let offset = field::u64(buffer, at + 16)?;
-        let kind = field::u32(buffer, at + 24)?;
         let length = field::u32(buffer, at + 28)? as usize;
         let item = buffer.get(at + RESULT_HEAD..at + RESULT_HEAD + length)?;
         at += RESULT_HEAD + length;
         last = Some(offset);
-        if kind != EXTENT_DATA || item.get(ITEM_TYPE).is_none_or(|kind| *kind == INLINE) {
-            continue;
-        }
-        let (Some(start), Some(length)) = (
-            field::le64(item, ITEM_DISK_BYTENR),
-            field::le64(item, ITEM_DISK_NUM_BYTES),
-        ) else {
-            continue;
-        };
-        // Address 0 is a hole. Neighbouring pieces of one item are the common case.
-        let range = ItemRange { start, length };
-        if start != 0 && found.last() != Some(&range) {
-            found.push(range);
-        }
+        visit(offset, item);
     }
     last
 }
@@ -258,26 +293,15 @@ pub fn commit(fd: BorrowedFd<'_>) -> io::Result<()> {
     check(unsafe { libc::ioctl(fd.as_raw_fd(), request::none(GROUP, 8) as _) }).map(drop)
 }
 
-/// How many removed subvolumes wait for the cleaner (Linux 6.13 and later).
+/// How many removed subvolumes are queued for the cleaner, without the one that it works on and
+/// those with files still open (Linux 6.13 and later). Needs no privilege.
 ///
 /// # Errors
 /// `ENOTTY` on an older kernel or another filesystem.
-pub fn removed_subvolumes(fd: BorrowedFd<'_>) -> io::Result<u32> {
-    Ok(subvolume_wait(fd, WAIT_COUNT)?.count)
-}
-
-/// Waits until every subvolume that is removed by now is cleaned (Linux 6.13 and later).
-///
-/// # Errors
-/// `ENOTTY` on an older kernel or another filesystem; `EINTR`.
-pub fn wait_removed_subvolumes(fd: BorrowedFd<'_>) -> io::Result<()> {
-    subvolume_wait(fd, WAIT_FOR_QUEUED).map(drop)
-}
-
-fn subvolume_wait(fd: BorrowedFd<'_>, mode: u32) -> io::Result<SubvolWait> {
+pub fn queued_subvolumes(fd: BorrowedFd<'_>) -> io::Result<u32> {
     let mut wait = SubvolWait {
         subvolid: 0,
-        mode,
+        mode: WAIT_COUNT,
         count: 0,
     };
     // SAFETY: `wait` has the size that the request number states and outlives the call.
@@ -288,7 +312,7 @@ fn subvolume_wait(fd: BorrowedFd<'_>, mode: u32) -> io::Result<SubvolWait> {
             &raw mut wait,
         )
     })?;
-    Ok(wait)
+    Ok(wait.count)
 }
 
 // The request numbers hold these sizes: a wrong one would be another request.

@@ -72,6 +72,12 @@ impl Mask {
         self.0 & (libc::FAN_CREATE | libc::FAN_DELETE) != 0
     }
 
+    /// A name was removed from the directory, rather than moved.
+    #[must_use]
+    pub fn deleted(self) -> bool {
+        self.0 & libc::FAN_DELETE != 0
+    }
+
     /// The inode that it happened to is a directory.
     #[must_use]
     pub fn directory(self) -> bool {
