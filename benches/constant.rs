@@ -27,7 +27,7 @@ pub(crate) fn serve(files: usize, mountpoint: &Path) -> Result<()> {
         MountOption::FSName("constant".to_owned()),
         MountOption::DefaultPermissions,
     ];
-    config.n_threads = Some(2);
+    config.n_threads = Some(std::thread::available_parallelism().map_or(2, usize::from));
     config.clone_fd = true;
     fuser::mount(Constant { files }, mountpoint, &config)?;
     Ok(())

@@ -89,6 +89,11 @@ impl Side {
         matches!(self.kind, Kind::Native)
     }
 
+    /// Whether it answers questions about sharing.
+    pub(crate) fn answers(&self) -> bool {
+        matches!(self.kind, Kind::Sharelens { .. } | Kind::Constant { .. })
+    }
+
     /// Shows `source` through this side.
     pub(crate) fn open(&self, settings: &Settings, source: &Path) -> Result<View> {
         interrupted()?;

@@ -1,6 +1,6 @@
 //! The trees and files that the workloads ask about, the same for the same arguments.
 
-use crate::harness::{Context, Result};
+use crate::harness::{Context, Result, interrupted};
 use rand::{RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::ffi::CString;
@@ -43,6 +43,7 @@ impl Tree {
             if number.is_multiple_of(FILES_PER_DIRECTORY)
                 && let Some(directory) = path.parent()
             {
+                interrupted()?;
                 fs::create_dir_all(directory).context(directory)?;
             }
             let length = ((1 + u64::from(random.next_u32()) % self.largest) * BLOCK) as usize;
@@ -63,6 +64,7 @@ impl Tree {
 
 /// Clones each file below `from` to the same path below `to`, which is made.
 pub(crate) fn clone_tree(from: &Path, to: &Path) -> Result<()> {
+    interrupted()?;
     fs::create_dir_all(to).context(to)?;
     for entry in fs::read_dir(from).context(from)? {
         let entry = entry?;

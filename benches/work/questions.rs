@@ -75,10 +75,9 @@ fn turn(side: &Side, view: &mut View, tree: &Tree, samples: &mut Samples) -> Res
             add(line("sharing of a file", threads), scan.time);
         }
     }
-    let is_answered = side.name() == CONSTANT || super::stats::ask(view.root(), "version").is_ok();
     let shared_bytes = attribute("shared_bytes");
     let names = [
-        ("sharing of a file", shared_bytes.as_str(), is_answered),
+        ("sharing of a file", shared_bytes.as_str(), side.answers()),
         ("getxattr of a real attribute", REAL_ATTRIBUTE, true),
     ];
     for (what, name, _) in names.into_iter().filter(|&(.., applies)| applies) {
@@ -162,8 +161,8 @@ fn table(samples: &Samples, kind: FsKind, tree: &Tree, rounds: usize) -> crate::
     table.remark(format!(
         "Medians of {rounds}, everything asked once before; in parentheses the ratio to native. \
          \"Sharing of a file\" is open, FIEMAP and close natively, user.reflink.shared_bytes on \
-         sharelens, and an answer of the same length that needs no work from a filesystem of two \
-         threads with device descriptors of their own (constant answer)."
+         sharelens, and an answer of the same length that needs no work from a filesystem with \
+         as many threads as processors and device descriptors of their own (constant answer)."
     ));
     for line in samples.lines() {
         if let (Some(ours), Some(constant)) = (
