@@ -4,8 +4,10 @@
 
 pub mod backing;
 pub mod change;
+pub mod distinct;
 pub mod key;
 pub mod totals;
+pub mod tree;
 
 pub use backing::{Backing, Event, Liveness, SharingUnit, Stamp, WriteHold};
 pub use change::Change;
