@@ -12,6 +12,9 @@ mod map;
 mod summary;
 mod units;
 
+#[cfg(test)]
+mod tests;
+
 pub use map::{Extent, ExtentFlags, ExtentMap, MapBuilder};
 pub use summary::{MayShare, ShareSummary};
 pub use units::{Bytes, FileOffset, PhysRange, Physical};
