@@ -33,7 +33,12 @@ pub enum Change {
         to: FileKey,
     },
     /// A name goes (unlink, replacement by rename): with the last one the file itself may.
-    Unname(FileKey),
+    Unname {
+        /// The file.
+        file: FileKey,
+        /// Whether it is its last name, as far as could be seen before.
+        last: bool,
+    },
     /// The last descriptor of a file without names is closed.
     LastClose(FileKey),
 }

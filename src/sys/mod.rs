@@ -4,14 +4,21 @@
 //! back `io::Result`. A structure that the kernel fills is read only after the call succeeded, and
 //! only as far as the kernel says that it wrote.
 
+pub mod at;
 pub mod btrfs;
 pub mod clock;
+pub mod cred;
+pub mod data;
+pub mod dir;
 pub mod fanotify;
 pub mod fiemap;
+pub mod fileattr;
 pub mod handle;
 pub mod lease;
+pub mod limits;
 pub mod statfs;
 pub mod sync;
+pub mod xattr;
 pub mod xfs;
 
 use std::io;

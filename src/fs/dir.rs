@@ -1,0 +1,230 @@
+//! Reading directories.
+//!
+//! The position that the kernel and programs see is the backing directory's own (`d_off`), so
+//! telldir and seekdir work as natively, also after entries were removed or added. An entry is
+//! never lost because something about it could not be found out: the batch ends before it, and
+//! the kernel asks on from there.
+
+use super::Passthrough;
+use super::error::{Doing, Error, Result};
+use super::handles::OpenDir;
+use super::types::{Attr, Entry, HandleId, NodeId};
+use crate::sys::at::Status;
+use crate::sys::dir;
+use crate::sys::{self, statfs::FilesystemKind};
+use parking_lot::Mutex;
+use std::ffi::CStr;
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+/// Room for entries read at once.
+const BUFFER: usize = 32 * 1024;
+
+/// Where an open directory stands.
+#[derive(Debug, Default)]
+pub(crate) struct Stream {
+    buffer: Vec<u8>,
+    /// The part of the buffer that was not handed over yet.
+    start: usize,
+    end: usize,
+    /// The position of the entry at `start`.
+    position: u64,
+}
+
+/// An entry of a directory.
+#[derive(Clone, Copy, Debug)]
+pub struct DirEntry<'a> {
+    /// What `d_ino` shows: equal to `st_ino`.
+    pub node: NodeId,
+    /// Type bits as in `st_mode`; 0 where not known.
+    pub kind: u32,
+    /// The position after it.
+    pub next: u64,
+    /// Its name.
+    pub name: &'a CStr,
+}
+
+impl Stream {
+    /// Calls `each` for the entries from `position` on until it returns false, which leaves that
+    /// entry to the next call, or the directory ends.
+    fn read(
+        &mut self,
+        open: &OpenDir,
+        position: u64,
+        mut each: impl FnMut(&dir::Entry<'_>) -> Result<bool>,
+    ) -> Result<()> {
+        if position != self.position {
+            let to = i64::try_from(position)
+                .map_err(|_| Error::new(libc::EINVAL, "seek a directory"))?;
+            sys::data::seek(open.fd.as_fd(), to, libc::SEEK_SET).doing("seek a directory")?;
+            (self.start, self.end, self.position) = (0, 0, position);
+        }
+        loop {
+            let rest = self.buffer.get(self.start..self.end).unwrap_or_default();
+            let Some((entry, length)) = dir::entry(rest) else {
+                self.buffer.resize(BUFFER, 0);
+                self.start = 0;
+                self.end = 0;
+                self.end =
+                    dir::read(open.fd.as_fd(), &mut self.buffer).doing("read a directory")?;
+                if self.end == 0 {
+                    return Ok(());
+                }
+                continue;
+            };
+            if !each(&entry)? {
+                return Ok(());
+            }
+            self.position = entry.next;
+            self.start += length;
+        }
+    }
+}
+
+impl Passthrough {
+    /// Opens a directory. The second value says that what the kernel has cached of its entries is
+    /// still right.
+    ///
+    /// # Errors
+    /// As open(2) says.
+    pub fn open_dir(&self, node: NodeId) -> Result<(HandleId, bool)> {
+        let key = self.inodes.key(node)?;
+        let fd = self
+            .inodes
+            .open(node, key, libc::O_RDONLY | libc::O_DIRECTORY)
+            .doing("open a directory")?;
+        let status = sys::at::status(fd.as_fd(), c"").doing("open a directory")?;
+        let keep = self.unchanged.confirm(node, key, &status);
+        let handle = self.handles.add_dir(OpenDir {
+            node,
+            key,
+            fd,
+            stream: Mutex::default(),
+        });
+        Ok((handle, keep))
+    }
+
+    /// Closes a directory.
+    pub fn release_dir(&self, handle: HandleId) {
+        self.handles.remove_dir(handle);
+    }
+
+    /// Reads entries from `position` on, until `each` returns false.
+    ///
+    /// # Errors
+    /// As getdents64(2) says.
+    pub fn read_dir(
+        &self,
+        handle: HandleId,
+        position: u64,
+        mut each: impl FnMut(DirEntry<'_>) -> bool,
+    ) -> Result<()> {
+        let open = self.handles.dir(handle)?;
+        let mut stream = open.stream.lock();
+        stream.read(&open, position, |entry| {
+            Ok(each(DirEntry {
+                node: self.entry_node(&open, entry),
+                kind: u32::from(entry.kind) << 12,
+                next: entry.next,
+                name: entry.name,
+            }))
+        })
+    }
+
+    /// Reads entries with their attributes; each that `each` takes counts as looked up, `.` and
+    /// `..` apart.
+    ///
+    /// # Errors
+    /// As getdents64(2) says, or of the look-up of the first entry.
+    pub fn read_dir_plus(
+        &self,
+        handle: HandleId,
+        position: u64,
+        mut each: impl FnMut(DirEntry<'_>, &Entry) -> bool,
+    ) -> Result<()> {
+        let open = self.handles.dir(handle)?;
+        let mut stream = open.stream.lock();
+        let mut any = false;
+        stream.read(&open, position, |entry| {
+            let mut shown = DirEntry {
+                node: NodeId(entry.ino),
+                kind: u32::from(entry.kind) << 12,
+                next: entry.next,
+                name: entry.name,
+            };
+            if is_dot(entry.name) {
+                shown.node = self.entry_node(&open, entry);
+                any = true;
+                return Ok(each(shown, &bare_directory(shown.node)));
+            }
+            let found = self.inodes.identify(open.fd.as_fd(), entry.name);
+            let (status, key) = match found {
+                Ok(found) => found,
+                // Removed since it was read: it is right to leave it out.
+                Err(error) if error.errno() == libc::ENOENT => return Ok(true),
+                Err(_) if any => return Ok(false),
+                Err(error) => return Err(error),
+            };
+            let looked_up = self.entry(open.node, entry.name, &status, key);
+            shown.node = looked_up.attr.node;
+            shown.kind = status.kind();
+            let taken = each(shown, &looked_up);
+            if !taken {
+                self.forget(shown.node, 1);
+            }
+            any = true;
+            Ok(taken)
+        })
+    }
+
+    /// Writes a directory to the device.
+    ///
+    /// # Errors
+    /// As fsync(2) says.
+    pub fn sync_dir(&self, handle: HandleId, data_only: bool) -> Result<()> {
+        let open = self.handles.dir(handle)?;
+        sys::data::sync(open.fd.as_fd(), data_only).doing("sync a directory")
+    }
+
+    /// The number that stat would show for an entry.
+    fn entry_node(&self, open: &OpenDir, entry: &dir::Entry<'_>) -> NodeId {
+        // On btrfs a subvolume is listed with a number that is not its root's.
+        let may_be_subvolume = entry.kind == libc::DT_DIR
+            && !is_dot(entry.name)
+            && self
+                .inodes
+                .devices()
+                .get(open.key.device)
+                .is_some_and(|device| device.space.kind == FilesystemKind::Btrfs);
+        if may_be_subvolume
+            && let Ok((status, key)) = self.inodes.identify(open.fd.as_fd(), entry.name)
+        {
+            return self.inodes.node(key.device, status.ino);
+        }
+        if open.node == NodeId::ROOT && entry.name == c".." {
+            return NodeId::ROOT;
+        }
+        self.inodes.node(open.key.device, entry.ino)
+    }
+}
+
+fn is_dot(name: &CStr) -> bool {
+    matches!(name.to_bytes(), b"." | b"..")
+}
+
+/// What stands for `.` and `..` in a listing with attributes: the kernel takes only number and
+/// type from it.
+fn bare_directory(node: NodeId) -> Entry {
+    Entry {
+        attr: Attr {
+            node,
+            status: Status {
+                mode: libc::S_IFDIR,
+                ..Status::default()
+            },
+            ttl: Duration::ZERO,
+        },
+        generation: 0,
+        ttl: Duration::ZERO,
+    }
+}

@@ -1,0 +1,370 @@
+//! From a node to an open descriptor of its inode, and from a name to its identity.
+//!
+//! An inode is opened by its file handle where that is permitted. Elsewhere it is found again from
+//! the directory and name at which it was last seen, one step at a time beneath the source, and
+//! what is found is compared with the identity that is remembered: a name that leads to another
+//! inode now gives `ESTALE`, never that other inode's data.
+//!
+//! Nothing here uses a path from outside the source, so a mount over the source itself works.
+
+use super::backing::Resolve;
+use super::descriptors::Descriptors;
+use super::device::{Device, DeviceTable};
+use super::error::{Doing, Error, Result};
+use super::nodes::{Known, Nodes, Place};
+use super::numbers::Numbers;
+use super::types::NodeId;
+use crate::sharing::{DeviceIndex, FileKey};
+use crate::sys::at::{self, Status};
+use crate::sys::handle::{HandleParts, RawHandle};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+/// How often a look-up is done again when the name changed its inode meanwhile.
+const ATTEMPTS: usize = 8;
+
+/// Every inode below the source that the kernel knows.
+#[derive(Debug)]
+pub struct Inodes {
+    source: Arc<OwnedFd>,
+    devices: Arc<DeviceTable>,
+    numbers: Numbers,
+    pub(crate) nodes: Nodes,
+    descriptors: Descriptors,
+    /// Descriptors of inodes that have no name left to find them by, where handles do not serve.
+    nameless: Mutex<HashMap<NodeId, (FileKey, Arc<OwnedFd>)>>,
+}
+
+impl Inodes {
+    /// Of the directory `source` and what is below it, keeping about `descriptors` descriptors.
+    ///
+    /// # Errors
+    /// `ENOTDIR`, or what asking about the source gave.
+    pub fn new(source: OwnedFd, devices: Arc<DeviceTable>, descriptors: usize) -> Result<Self> {
+        let device = devices.learn(source.as_fd()).doing("identify the source")?;
+        let status = at::status(source.as_fd(), c"").doing("identify the source")?;
+        if !status.is_dir() {
+            return Err(Error::new(libc::ENOTDIR, "open the source"));
+        }
+        let parts = parts_of(source.as_fd(), c"").doing("identify the source")?;
+        let key = key_of(&status, parts.as_ref(), device.index);
+        Ok(Self {
+            source: Arc::new(source),
+            numbers: Numbers::new(status.ino),
+            nodes: Nodes::new(key),
+            descriptors: Descriptors::new(descriptors),
+            devices,
+            nameless: Mutex::default(),
+        })
+    }
+
+    /// The devices met so far.
+    #[must_use]
+    pub fn devices(&self) -> &Arc<DeviceTable> {
+        &self.devices
+    }
+
+    /// The source.
+    #[must_use]
+    pub fn source(&self) -> BorrowedFd<'_> {
+        self.source.as_fd()
+    }
+
+    /// The number of an inode, whether or not the kernel knows it.
+    #[must_use]
+    pub fn node(&self, device: DeviceIndex, ino: u64) -> NodeId {
+        self.numbers.node(device, ino)
+    }
+
+    /// The number of a file.
+    #[must_use]
+    pub fn node_of(&self, key: FileKey) -> NodeId {
+        self.numbers.node(key.device, key.ino)
+    }
+
+    /// The identity of a node.
+    ///
+    /// # Errors
+    /// `ESTALE` when it is not known.
+    pub fn key(&self, node: NodeId) -> Result<FileKey> {
+        Ok(self.nodes.get(node)?.key)
+    }
+
+    /// Attributes and identity of `name` in `dir` (of `dir` itself when the name is empty).
+    pub(crate) fn identify(&self, dir: BorrowedFd<'_>, name: &CStr) -> Result<(Status, FileKey)> {
+        for _ in 0..ATTEMPTS {
+            let status = at::status(dir, name).doing("look a name up")?;
+            let parts = parts_of(dir, name).doing("take a file handle")?;
+            if parts.is_some_and(|parts| parts.ino != status.ino) {
+                // Renamed over between the two calls.
+                continue;
+            }
+            let root = parts.map_or(0, |parts| parts.root);
+            let device = match self.devices.known(status.device, root) {
+                Some(device) => device,
+                None => {
+                    let fd = if name.is_empty() {
+                        self.devices.learn(dir)
+                    } else {
+                        at::open_beneath(dir, name, libc::O_PATH | libc::O_NOFOLLOW, 0)
+                            .and_then(|fd| self.devices.learn(fd.as_fd()))
+                    };
+                    fd.doing("identify a device")?;
+                    continue;
+                }
+            };
+            return Ok((status, key_of(&status, parts.as_ref(), device)));
+        }
+        Err(Error::new(libc::ESTALE, "look a name up"))
+    }
+
+    /// Notes that the kernel is told of an inode found as `name` in `parent`.
+    pub(crate) fn remember(
+        &self,
+        parent: NodeId,
+        name: &CStr,
+        status: &Status,
+        key: FileKey,
+    ) -> (NodeId, Known) {
+        let id = self.node_of(key);
+        let place = (!self.by_handle(key)).then(|| Place {
+            parent,
+            name: name.into(),
+        });
+        (id, self.nodes.remember(id, key, status.is_dir(), place))
+    }
+
+    /// Takes back what [`Inodes::remember`] noted.
+    pub(crate) fn forget(&self, id: NodeId, count: u64) {
+        if self.nodes.forget(id, count) {
+            self.descriptors.drop(id);
+            let _closed = self.nameless.lock().remove(&id);
+        }
+    }
+
+    /// How many inodes are known.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.nodes.count()
+    }
+
+    fn device(&self, key: FileKey) -> Result<Arc<Device>> {
+        self.devices
+            .get(key.device)
+            .ok_or(Error::new(libc::ESTALE, "find a device"))
+    }
+
+    /// Whether this inode can be opened by its handle.
+    pub(crate) fn by_handle(&self, key: FileKey) -> bool {
+        self.devices
+            .get(key.device)
+            .is_some_and(|device| device.space.handles && device.format.is_some())
+    }
+
+    /// An `O_PATH` descriptor of a node.
+    pub(crate) fn fd(&self, node: NodeId) -> Result<Arc<OwnedFd>> {
+        if node == NodeId::ROOT {
+            return Ok(Arc::clone(&self.source));
+        }
+        let known = self.nodes.get(node)?;
+        self.fd_of(node, &known)
+    }
+
+    /// The same, for a node of which it is known already what it is.
+    pub(crate) fn fd_of(&self, node: NodeId, known: &Known) -> Result<Arc<OwnedFd>> {
+        if node == NodeId::ROOT {
+            return Ok(Arc::clone(&self.source));
+        }
+        if let Some(fd) = self.descriptors.get(node, known.key) {
+            return Ok(fd);
+        }
+        let device = self.device(known.key)?;
+        let opened = self.with_room(|| device.open(known.key, libc::O_PATH).transpose());
+        match opened.doing("open by handle")? {
+            Some(fd) => {
+                let fd = Arc::new(fd);
+                if known.directory {
+                    self.descriptors.put(node, known.key, Arc::clone(&fd));
+                }
+                Ok(fd)
+            }
+            None => self.find(node, known.key),
+        }
+    }
+
+    /// Opens a node with these flags. The node must be a regular file or a directory.
+    pub(crate) fn open(&self, node: NodeId, key: FileKey, flags: i32) -> io::Result<OwnedFd> {
+        let device = self.device(key)?;
+        let opened = if node == NodeId::ROOT {
+            None
+        } else {
+            self.with_room(|| device.open(key, flags).transpose())?
+        };
+        match opened {
+            Some(fd) => Ok(fd),
+            None => {
+                let fd = self.fd_by_key(node, key)?;
+                self.with_room(|| at::reopen(fd.as_fd(), flags))
+            }
+        }
+    }
+
+    fn fd_by_key(&self, node: NodeId, key: FileKey) -> Result<Arc<OwnedFd>> {
+        let known = self.nodes.get(node)?;
+        if known.key != key {
+            return Err(Error::new(libc::ESTALE, "find a node"));
+        }
+        self.fd_of(node, &known)
+    }
+
+    /// Tries again without the kept descriptors when there are no free ones.
+    fn with_room<T>(&self, mut open: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+        match open() {
+            Err(error) if error.raw_os_error() == Some(libc::EMFILE) => {
+                self.descriptors.clear();
+                open()
+            }
+            other => other,
+        }
+    }
+
+    /// Finds a node again by the names on the way from the nearest kept descriptor.
+    fn find(&self, node: NodeId, key: FileKey) -> Result<Arc<OwnedFd>> {
+        let stale = Error::new(libc::ESTALE, "find an inode by its name");
+        let mut steps = Vec::new();
+        let (mut id, mut wanted) = (node, key);
+        let mut fd = loop {
+            if id == NodeId::ROOT {
+                break Arc::clone(&self.source);
+            }
+            if let Some(fd) = self.descriptors.get(id, wanted) {
+                break fd;
+            }
+            if let Some((kept, fd)) = self.nameless.lock().get(&id)
+                && *kept == wanted
+            {
+                break Arc::clone(fd);
+            }
+            let place = self.nodes.place(id).ok_or(stale)?;
+            let parent = place.parent;
+            steps.push((id, wanted, place.name));
+            if steps.len() > 1 << 16 {
+                // Renames during the walk made a loop of what is remembered.
+                return Err(stale);
+            }
+            id = parent;
+            wanted = self.nodes.get(id)?.key;
+        };
+        while let Some((id, wanted, name)) = steps.pop() {
+            let next = self
+                .with_room(|| {
+                    at::open_beneath(fd.as_fd(), &name, libc::O_PATH | libc::O_NOFOLLOW, 0)
+                })
+                .map_err(|error| match error.raw_os_error() {
+                    Some(libc::ENOENT | libc::ENOTDIR) => stale,
+                    errno => Error::new(errno.unwrap_or(libc::EIO), "find an inode by its name"),
+                })?;
+            let (_, found) = self.identify(next.as_fd(), c"")?;
+            if found != wanted {
+                return Err(stale);
+            }
+            fd = Arc::new(next);
+            self.descriptors.put(id, wanted, Arc::clone(&fd));
+        }
+        Ok(fd)
+    }
+
+    /// A name of the inode is about to be removed, or was given to another one. Where it can only
+    /// be found by name, its descriptor is kept while the kernel knows it; else one that would
+    /// keep a removed inode alive is closed.
+    pub(crate) fn losing_name(&self, parent: NodeId, name: &CStr, key: FileKey) {
+        let id = self.node_of(key);
+        if self.by_handle(key) {
+            self.descriptors.drop(id);
+            return;
+        }
+        let Some(place) = self.nodes.place(id) else {
+            return;
+        };
+        if place.parent == parent
+            && *place.name == *name
+            && let Ok(fd) = self.fd_by_key(id, key)
+        {
+            self.nameless.lock().insert(id, (key, fd));
+        }
+    }
+
+    /// The name is gone.
+    pub(crate) fn lost_name(&self, parent: NodeId, name: &CStr, key: FileKey) {
+        let id = self.node_of(key);
+        if self.by_handle(key) {
+            return;
+        }
+        self.descriptors.drop(id);
+        if self
+            .nodes
+            .place(id)
+            .is_some_and(|place| place.parent == parent && *place.name == *name)
+        {
+            self.nodes.set_place(id, key, None);
+        }
+    }
+
+    /// The inode is found as `name` in `parent` from now on.
+    pub(crate) fn moved(&self, parent: NodeId, name: &CStr, key: FileKey) {
+        if self.by_handle(key) {
+            return;
+        }
+        let id = self.node_of(key);
+        self.nodes.set_place(
+            id,
+            key,
+            Some(Place {
+                parent,
+                name: name.into(),
+            }),
+        );
+        let _closed = self.nameless.lock().remove(&id);
+    }
+}
+
+impl Resolve for Inodes {
+    fn open(&self, file: FileKey) -> io::Result<OwnedFd> {
+        let node = self.node_of(file);
+        let fd = self.fd_by_key(node, file)?;
+        if !at::status(fd.as_fd(), c"")?.is_file() {
+            return Err(io::Error::from_raw_os_error(libc::EINVAL));
+        }
+        self.with_room(|| at::reopen(fd.as_fd(), libc::O_RDONLY | libc::O_NOCTTY))
+    }
+}
+
+fn parts_of(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<Option<HandleParts>> {
+    match RawHandle::of(dir, name) {
+        Ok(handle) => Ok(handle.parts()),
+        Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => Ok(None),
+        // A handle larger than the kernel's own limit is of no use either.
+        Err(error) if error.raw_os_error() == Some(libc::EOVERFLOW) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn key_of(status: &Status, parts: Option<&HandleParts>, device: DeviceIndex) -> FileKey {
+    let generation = match parts {
+        Some(parts) => parts.generation,
+        // Without handles the time of creation tells apart those that had the same number.
+        None => {
+            let seconds = status.btime.seconds as u32;
+            seconds.rotate_left(16) ^ status.btime.nanoseconds
+        }
+    };
+    FileKey {
+        ino: status.ino,
+        generation,
+        device,
+    }
+}

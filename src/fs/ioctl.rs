@@ -1,0 +1,60 @@
+//! Inode flags and project ids by ioctl.
+
+use super::Passthrough;
+use super::error::{Doing, Error, Result};
+use super::types::NodeId;
+use crate::sys::fileattr::{self, FSXATTR, number};
+use smallvec::SmallVec;
+use std::os::fd::AsFd;
+
+/// What an ioctl gives back to the program.
+pub type IoctlOutput = SmallVec<[u8; FSXATTR]>;
+
+impl Passthrough {
+    /// Answers an ioctl of a regular file or directory.
+    ///
+    /// # Errors
+    /// `ENOTTY` for one that is not known, else as ioctl_iflags(2) says.
+    pub fn ioctl(&self, node: NodeId, request: u32, input: &[u8]) -> Result<IoctlOutput> {
+        let unknown = Error::new(libc::ENOTTY, "ioctl");
+        let known = matches!(
+            request,
+            number::GET_FLAGS
+                | number::GET_FLAGS_32
+                | number::SET_FLAGS
+                | number::SET_FLAGS_32
+                | number::GET_FSXATTR
+                | number::SET_FSXATTR
+        );
+        if !known {
+            return Err(unknown);
+        }
+        let key = self.inodes.key(node)?;
+        let fd = self
+            .inodes
+            .open(node, key, libc::O_RDONLY | libc::O_NONBLOCK)
+            .doing("ioctl")?;
+        let short = Error::new(libc::EINVAL, "ioctl");
+        match request {
+            number::GET_FLAGS | number::GET_FLAGS_32 => {
+                let flags = fileattr::flags(fd.as_fd()).doing("read inode flags")?;
+                Ok(SmallVec::from_slice(&flags.to_ne_bytes()))
+            }
+            number::SET_FLAGS | number::SET_FLAGS_32 => {
+                let flags = input.first_chunk().ok_or(short)?;
+                fileattr::set_flags(fd.as_fd(), u32::from_ne_bytes(*flags))
+                    .doing("set inode flags")?;
+                Ok(SmallVec::new())
+            }
+            number::GET_FSXATTR => {
+                let value = fileattr::fsxattr(fd.as_fd()).doing("read inode flags")?;
+                Ok(SmallVec::from_slice(&value))
+            }
+            _ => {
+                let value = input.first_chunk().ok_or(short)?;
+                fileattr::set_fsxattr(fd.as_fd(), value).doing("set inode flags")?;
+                Ok(SmallVec::new())
+            }
+        }
+    }
+}
