@@ -1,0 +1,291 @@
+//! The cover of a file: a few physical ranges that contain everything it shares.
+//!
+//! Invariants:
+//! - a known cover is a superset of the space through which the file can affect others or be
+//!   affected by them: its shared blocks, or the extent items behind its shared extents;
+//! - it stays one for as long as no copy names the file, because other changes only end sharing;
+//! - its ranges are sorted and do not touch, and are at most [`Cover::LIMIT`].
+
+use crate::extent::{Bytes, ExtentMap, PhysRange, Physical};
+use std::sync::Arc;
+
+/// What is known of the space that a file shares with others.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Cover {
+    /// Nothing.
+    #[default]
+    Unknown,
+    /// It shares nothing.
+    Empty,
+    /// It shares exactly within this range.
+    One(PhysRange),
+    /// It shares exactly within these ranges.
+    Exact(Arc<[PhysRange]>),
+    /// What it shares lies within these ranges, which hold other space too.
+    Hulls(Arc<[PhysRange]>),
+}
+
+impl Cover {
+    /// The most ranges a cover has.
+    pub(crate) const LIMIT: usize = 32;
+
+    /// The cover of a file on a filesystem that shares by block.
+    pub(crate) fn of_blocks(map: &ExtentMap) -> Self {
+        Self::of_ranges(map.shared().filter_map(|extent| extent.phys_range()), true)
+    }
+
+    /// The cover of a file on a filesystem that shares by extent item, of which `items` are those
+    /// that the file references, where they could be read, and none is larger than `largest`.
+    pub(crate) fn of_items(map: &ExtentMap, items: Option<Vec<PhysRange>>, largest: Bytes) -> Self {
+        let mut items = items.unwrap_or_default();
+        items.sort_unstable();
+        let mut all_found = true;
+        let ranges: Vec<_> = map
+            .shared()
+            .filter_map(|extent| {
+                let range = extent.phys_range()?;
+                let before = items.partition_point(|item| item.start <= range.start);
+                let item = before.checked_sub(1).and_then(|at| items.get(at));
+                Some(match item {
+                    Some(item) if range.end <= item.end => *item,
+                    _ if extent.is_addressed() => {
+                        all_found = false;
+                        widened(range, largest)
+                    }
+                    // The key of an encoded extent is the address of its item.
+                    _ => range,
+                })
+            })
+            .collect();
+        Self::of_ranges(ranges, all_found)
+    }
+
+    /// The smallest cover of these ranges; `exact` when they hold nothing else.
+    fn of_ranges(ranges: impl IntoIterator<Item = PhysRange>, exact: bool) -> Self {
+        let mut ranges: Vec<_> = ranges.into_iter().collect();
+        ranges.sort_unstable();
+        let mut merged: Vec<PhysRange> = Vec::new();
+        for range in ranges {
+            match merged.last_mut() {
+                Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
+                _ => merged.push(range),
+            }
+        }
+        let fits = merged.len() <= Self::LIMIT;
+        if !fits {
+            merged = hulls(&merged);
+        }
+        match (merged.as_slice(), exact && fits) {
+            ([], _) => Self::Empty,
+            ([range], true) => Self::One(*range),
+            (_, true) => Self::Exact(merged.into()),
+            (_, false) => Self::Hulls(merged.into()),
+        }
+    }
+
+    /// The whole address space.
+    pub(crate) fn of_everything() -> Self {
+        Self::Hulls(Arc::new([PhysRange::new(Physical(0), Bytes(u64::MAX))]))
+    }
+
+    /// The ranges; none when unknown or empty.
+    pub(crate) fn ranges(&self) -> &[PhysRange] {
+        match self {
+            Self::Unknown | Self::Empty => &[],
+            Self::One(range) => std::slice::from_ref(range),
+            Self::Exact(ranges) | Self::Hulls(ranges) => ranges,
+        }
+    }
+
+    /// Whether it is known.
+    pub(crate) fn is_known(&self) -> bool {
+        *self != Self::Unknown
+    }
+
+    /// Whether it is known that nothing is shared.
+    pub(crate) fn is_empty(&self) -> bool {
+        *self == Self::Empty
+    }
+
+    /// Whether the two have a byte in common. An unknown cover has none.
+    pub(crate) fn overlaps(&self, other: &Self) -> bool {
+        let (mut ours, mut theirs) = (self.ranges(), other.ranges());
+        while let ([a, a_rest @ ..], [b, b_rest @ ..]) = (ours, theirs) {
+            if a.overlaps(b) {
+                return true;
+            }
+            if a.end <= b.end {
+                ours = a_rest;
+            } else {
+                theirs = b_rest;
+            }
+        }
+        false
+    }
+
+    /// Whether every range of `other` lies within one of this one's.
+    pub(crate) fn contains(&self, other: &Self) -> bool {
+        let ours = self.ranges();
+        other.ranges().iter().all(|range| {
+            let before = ours.partition_point(|own| own.start <= range.start);
+            before
+                .checked_sub(1)
+                .and_then(|at| ours.get(at))
+                .is_some_and(|own| range.end <= own.end)
+        })
+    }
+
+    /// Whether sharing within `new` proves nothing that `self` did not say already: only an exact
+    /// cover can tell.
+    pub(crate) fn explains(&self, new: &Self) -> bool {
+        match self {
+            Self::Unknown | Self::Hulls(_) => new.is_empty(),
+            Self::Empty | Self::One(_) | Self::Exact(_) => self.contains(new),
+        }
+    }
+
+    /// Bytes it takes beside its own size.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        match self {
+            Self::Unknown | Self::Empty | Self::One(_) => 0,
+            Self::Exact(ranges) | Self::Hulls(ranges) => size_of_val::<[PhysRange]>(ranges) + 24,
+        }
+    }
+}
+
+fn widened(range: PhysRange, by: Bytes) -> PhysRange {
+    PhysRange {
+        start: Physical(range.start.0.saturating_sub(by.0)),
+        end: range.end.plus(by),
+    }
+}
+
+/// Joins the closest of sorted ranges until [`Cover::LIMIT`] are left.
+fn hulls(ranges: &[PhysRange]) -> Vec<PhysRange> {
+    let gap = |at: usize| match (ranges.get(at), ranges.get(at + 1)) {
+        (Some(left), Some(right)) => right.start.0 - left.end.0,
+        _ => 0,
+    };
+    let mut splits: Vec<usize> = (0..ranges.len().saturating_sub(1)).collect();
+    let kept = (Cover::LIMIT - 1).min(splits.len());
+    if kept < splits.len() {
+        splits.select_nth_unstable_by_key(kept, |at| std::cmp::Reverse(gap(*at)));
+        splits.truncate(kept);
+    }
+    splits.sort_unstable();
+    let mut hulls: Vec<PhysRange> = Vec::with_capacity(kept + 1);
+    let mut open: Option<PhysRange> = None;
+    let mut splits = splits.into_iter().peekable();
+    for (at, range) in ranges.iter().enumerate() {
+        let hull = open.map_or(*range, |hull| PhysRange {
+            start: hull.start,
+            end: range.end,
+        });
+        if splits.next_if_eq(&at).is_some() {
+            hulls.push(hull);
+            open = None;
+        } else {
+            open = Some(hull);
+        }
+    }
+    hulls.extend(open);
+    hulls
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic)]
+    use super::*;
+    use crate::extent::{Extent, ExtentFlags, FileOffset, MapBuilder};
+    use proptest::prelude::*;
+
+    fn range(start: u64, end: u64) -> PhysRange {
+        PhysRange {
+            start: Physical(start),
+            end: Physical(end),
+        }
+    }
+
+    fn cover(ranges: &[(u64, u64)]) -> Cover {
+        Cover::of_ranges(ranges.iter().map(|(start, end)| range(*start, *end)), true)
+    }
+
+    fn map(extents: &[(u64, u64, ExtentFlags)]) -> ExtentMap {
+        let mut builder = MapBuilder::new(Bytes(1 << 40), Bytes(4096));
+        let mut logical = 0;
+        for (physical, length, flags) in extents {
+            builder.push(Extent {
+                logical: FileOffset(logical),
+                physical: Physical(*physical),
+                length: Bytes(*length),
+                flags: *flags,
+            });
+            logical += length + 4096;
+        }
+        builder.finish()
+    }
+
+    #[test]
+    fn only_shared_extents_are_covered() {
+        let map = map(&[
+            (0x1000, 0x1000, ExtentFlags::empty()),
+            (0x8000, 0x2000, ExtentFlags::SHARED),
+        ]);
+        assert_eq!(Cover::of_blocks(&map), cover(&[(0x8000, 0xa000)]));
+        assert!(cover(&[]).is_empty());
+    }
+
+    #[test]
+    fn an_item_covers_more_than_its_referenced_part() {
+        let map = map(&[(0x8000, 0x1000, ExtentFlags::SHARED)]);
+        let items = Some(vec![range(0x4000, 0x10000), range(0x20000, 0x30000)]);
+        assert_eq!(
+            Cover::of_items(&map, items, Bytes(0x100000)),
+            cover(&[(0x4000, 0x10000)])
+        );
+    }
+
+    #[test]
+    fn without_items_a_cover_reaches_as_far_as_the_largest_item() {
+        let map = map(&[(0x80000, 0x1000, ExtentFlags::SHARED)]);
+        let widened = Cover::of_items(&map, None, Bytes(0x1000));
+        assert_eq!(widened.ranges(), [range(0x7f000, 0x82000)]);
+        assert!(!widened.explains(&cover(&[(0x80000, 0x81000)])));
+    }
+
+    #[test]
+    fn encoded_extents_are_keys() {
+        let map = map(&[(0x80000, 0x20000, ExtentFlags::SHARED | ExtentFlags::ENCODED)]);
+        assert_eq!(
+            Cover::of_items(&map, None, Bytes(0x1000)),
+            cover(&[(0x80000, 0x80001)])
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn hulls_contain_what_they_join(starts in proptest::collection::btree_set(0u64..100_000, 0..200)) {
+            let ranges: Vec<_> = starts.iter().map(|start| range(start * 8, start * 8 + 4)).collect();
+            let joined = Cover::of_ranges(ranges.iter().copied(), true);
+            prop_assert!(joined.ranges().len() <= Cover::LIMIT);
+            for own in &ranges {
+                prop_assert!(joined.contains(&Cover::One(*own)));
+            }
+            prop_assert_eq!(matches!(joined, Cover::Hulls(_)), ranges.len() > Cover::LIMIT);
+            prop_assert!(joined.ranges().windows(2).all(|pair| pair[0].end < pair[1].start));
+        }
+
+        #[test]
+        fn overlap_is_symmetric_and_equals_the_naive_one(
+            left in proptest::collection::vec((0u64..400, 1u64..20), 0..12),
+            right in proptest::collection::vec((0u64..400, 1u64..20), 0..12),
+        ) {
+            let as_ranges = |list: &[(u64, u64)]| list.iter().map(|(start, len)| range(*start, start + len)).collect::<Vec<_>>();
+            let (a, b) = (as_ranges(&left), as_ranges(&right));
+            let naive = a.iter().any(|x| b.iter().any(|y| x.overlaps(y)));
+            let (a, b) = (Cover::of_ranges(a, true), Cover::of_ranges(b, true));
+            prop_assert_eq!(a.overlaps(&b), naive);
+            prop_assert_eq!(b.overlaps(&a), naive);
+        }
+    }
+}

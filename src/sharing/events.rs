@@ -1,0 +1,188 @@
+//! Changes that others made behind the mount: what they make invalid.
+//!
+//! They are told after the fact. A changed file whose cover was known is treated like one that is
+//! open for write unseen; one whose cover was not known may have ended sharing anywhere. And it
+//! may have become a clone: then its source, which nobody names, is shared from now on, so the
+//! maps of changed files are looked at before the next answer ([`Engine::look_at_foreign`]).
+
+use super::backing::{Backing, Event};
+use super::cover::Cover;
+use super::engine::Engine;
+use super::key::{DeviceIndex, FileKey};
+use super::state::State;
+use std::io;
+use std::time::Duration;
+
+impl<B: Backing> Engine<B> {
+    /// Takes in every foreign change reported so far. When it returns, those of changes that had
+    /// returned to their callers before it was called are in effect.
+    pub(crate) fn drain(&self) {
+        if !self.watches {
+            return;
+        }
+        // Held over the application of the events too: whoever comes later must not overtake.
+        let mut events = self.events.lock();
+        self.backing.take_events(&mut |event| events.push(event));
+        if events.is_empty() {
+            return;
+        }
+        for event in events.iter() {
+            if let Some(device) = device_of(event) {
+                drop(self.lock_for(device));
+            }
+        }
+        let now = self.backing.now();
+        let mut state = self.state.lock();
+        for event in events.drain(..) {
+            state.foreign_event(&event, now);
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// Looks at the maps of files that others changed, without writing anything back: sharing
+    /// that was not there before may be with anybody.
+    pub(crate) fn look_at_foreign(&self, device: DeviceIndex) -> io::Result<()> {
+        loop {
+            let mut state = self.lock_for(device);
+            let id = state.device(device).map_or(0, |device| device.space);
+            let Some(file) = state.space(id).foreign.last().copied() else {
+                return Ok(());
+            };
+            let before = state.active(file).map(|active| active.touches);
+            drop(state);
+
+            let found = self.read_cover(file)?;
+
+            let mut state = self.lock_for(device);
+            let touched = state.active(file).map(|active| active.touches) != before;
+            if touched && found.is_some() {
+                // It changed again meanwhile: look again.
+                continue;
+            }
+            state.space(id).foreign.retain(|other| *other != file);
+            let Some(slot) = state.table.find(file) else {
+                continue;
+            };
+            let old = state.cover(slot);
+            let new = found.unwrap_or(Cover::Unknown);
+            if !new.is_known() || !old.explains(&new) {
+                state.lose_all(id);
+            }
+            if old != new {
+                state.drop_record(slot);
+                if old.is_known() {
+                    state.lose(slot, &old);
+                }
+                state.set_cover(slot, new);
+            }
+            if let Some(active) = state.active(file) {
+                active.foreign = false;
+            }
+            state.calm(file);
+        }
+    }
+}
+
+impl State {
+    fn foreign_event(&mut self, event: &Event, now: Duration) {
+        self.stats.events += 1;
+        match event {
+            Event::Modified(file) => self.foreign_change(*file),
+            // Sharing has nothing to do with it.
+            Event::Attributes(_)
+            | Event::Entry {
+                subvolume: false, ..
+            } => {}
+            Event::Removed(file) => {
+                self.foreign_removal(*file, now);
+            }
+            Event::Entry {
+                directory,
+                subvolume: true,
+                ..
+            } => {
+                // A snapshot shares every extent of its source at once; a removed one ends
+                // sharing in the background.
+                let id = self.space_of(*directory);
+                self.forget_space(id);
+                self.note_removal(directory.device, now);
+            }
+            Event::Overflow => {
+                self.stats.overflows += 1;
+                for id in self.space_ids() {
+                    self.forget_space(id);
+                }
+                self.due_barriers();
+            }
+        }
+    }
+
+    /// Somebody else changed the file, or may have.
+    pub(crate) fn foreign_change(&mut self, file: FileKey) {
+        let slot = self.ensure(file);
+        let space = self.space_of(file);
+        let active = self.activate(slot);
+        active.touches += 1;
+        active.touched = true;
+        let listed = std::mem::replace(&mut active.foreign, true);
+        if active.writers == 0 {
+            active.dirty = true;
+            active.released = true;
+        }
+        if !listed {
+            self.space(space).foreign.push(file);
+        }
+        if !self.cover(slot).is_known() {
+            self.lose_all_shared(space);
+        }
+    }
+
+    fn foreign_removal(&mut self, file: FileKey, now: Duration) {
+        let space = self.space_of(file);
+        let slot = self.ensure(file);
+        self.end_file(slot, space, now);
+    }
+
+    /// The file is gone, and its sharing with it.
+    pub(crate) fn end_file(&mut self, slot: super::table::Slot, space: u16, now: Duration) {
+        let Some(entry) = self.table.get(slot) else {
+            return;
+        };
+        let (file, cover, active) = (entry.key, entry.cover.clone(), entry.active);
+        if cover.is_known() {
+            self.lose(slot, &cover);
+        } else if active {
+            // Since it is wild nothing shared was stored.
+            let space = self.space(space);
+            let readers = space.readers > 0;
+            space.journal.note(&cover, readers);
+        } else {
+            self.lose_all_shared(space);
+        }
+        if !cover.is_empty() {
+            self.note_removal(file.device, now);
+        }
+        self.forget(slot);
+    }
+
+    /// Blocks may wait to be given back in the background.
+    pub(crate) fn note_removal(&mut self, index: DeviceIndex, now: Duration) {
+        let Some(device) = self.device_mut(index) else {
+            return;
+        };
+        device.removals += 1;
+        let (space, can_flush) = (device.space, device.can_flush);
+        if !can_flush {
+            self.space(space).doubt = Some(now);
+        }
+    }
+}
+
+fn device_of(event: &Event) -> Option<DeviceIndex> {
+    match event {
+        Event::Modified(file) | Event::Attributes(file) | Event::Removed(file) => Some(file.device),
+        Event::Entry { directory, .. } => Some(directory.device),
+        Event::Overflow => None,
+    }
+}
