@@ -1,3 +1,7 @@
-fn main() {
-    std::process::exit(0)
+//! `mount.sharelens`: the mount(8) and fstab helper of sharelens.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    sharelens::cli::mount_helper::main()
 }

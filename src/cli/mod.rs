@@ -1,9 +1,99 @@
-//! The commands.
+//! The commands: one file each.
+//!
+//! Exit codes: 0 done, 1 the request failed, 2 wrong usage. What a command has to say goes to
+//! standard output as a table or as JSON; what went wrong goes to standard error as one sentence.
+//! A reader that closes the pipe early is content, so that is not an error.
 
+mod clone;
+mod completions;
+mod direct;
+mod doctor;
+mod manual;
+mod mount;
+pub mod mount_helper;
+mod output;
+mod show;
+mod status;
+mod umount;
+
+use crate::mount::Refusal;
+use clap::{Parser, Subcommand};
+use std::io;
 use std::process::ExitCode;
+use thiserror::Error;
+
+/// Shows how much of every file and directory is shared by reflinks.
+#[derive(Debug, Parser)]
+#[command(name = "sharelens", version, about, max_term_width = 100)]
+#[command(
+    after_help = "Exit codes: 0 done, 1 the request failed, 2 wrong usage.\nBelow a mount, `getfattr -n user.reflink.summary FILE` answers as `sharelens show FILE` does."
+)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Mount(mount::Arguments),
+    #[command(alias = "unmount")]
+    Umount(umount::Arguments),
+    Show(show::Arguments),
+    Status(status::Arguments),
+    Doctor(doctor::Arguments),
+    Clone(clone::Arguments),
+    Completions(completions::Arguments),
+    Manual(manual::Arguments),
+}
+
+/// Why a command failed.
+#[derive(Debug, Error)]
+pub(crate) enum Failure {
+    #[error("{0}")]
+    Refused(#[from] Refusal),
+    #[error("{0}")]
+    Sentence(String),
+    #[error("{0}")]
+    Output(#[from] io::Error),
+    /// Everything was said already.
+    #[error("")]
+    Said,
+}
+
+type Outcome = Result<(), Failure>;
 
 /// Runs the command line of this process.
 #[must_use]
 pub fn main() -> ExitCode {
-    ExitCode::SUCCESS
+    let cli = Cli::parse();
+    let outcome = match cli.command {
+        Command::Mount(arguments) => mount::run(&arguments),
+        Command::Umount(arguments) => umount::run(&arguments),
+        Command::Show(arguments) => show::run(&arguments),
+        Command::Status(arguments) => status::run(&arguments),
+        Command::Doctor(arguments) => doctor::run(&arguments),
+        Command::Clone(arguments) => clone::run(&arguments),
+        Command::Completions(arguments) => completions::run(&arguments),
+        Command::Manual(arguments) => manual::run(&arguments),
+    };
+    exit_code(outcome)
+}
+
+fn exit_code(outcome: Outcome) -> ExitCode {
+    let code = match outcome {
+        Ok(()) => return ExitCode::SUCCESS,
+        Err(Failure::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
+            return ExitCode::SUCCESS;
+        }
+        Err(Failure::Said | Failure::Refused(Refusal::AlreadySaid)) => 1,
+        Err(Failure::Refused(refusal)) => {
+            output::complain(&refusal);
+            if refusal.is_usage() { 2 } else { 1 }
+        }
+        Err(failure) => {
+            output::complain(&failure);
+            1
+        }
+    };
+    ExitCode::from(code)
 }

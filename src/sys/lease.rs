@@ -52,7 +52,7 @@ fn set(fd: BorrowedFd<'_>, kind: libc::c_int) -> io::Result<()> {
 
 /// The default action of SIGIO ends the process: ignored before the first lease is asked for,
 /// whatever the program did about it (a handler of its own stays).
-fn ignore_signal() {
+pub fn ignore_signal() {
     static IGNORED: Once = Once::new();
     IGNORED.call_once(|| {
         // SAFETY: the structures are plain data, zeroed and read or written for their whole size;

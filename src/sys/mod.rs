@@ -7,6 +7,7 @@
 pub mod at;
 pub mod btrfs;
 pub mod clock;
+pub mod clone;
 pub mod cred;
 pub mod data;
 pub mod dir;
@@ -16,6 +17,7 @@ pub mod fileattr;
 pub mod handle;
 pub mod lease;
 pub mod limits;
+pub mod process;
 pub mod statfs;
 pub mod sync;
 pub mod xattr;

@@ -1,0 +1,70 @@
+# sharelens: see README.md. `make demo` shows it at work, `make test` runs all tests.
+
+CARGO   ?= cargo
+PREFIX  ?= /usr/local
+DESTDIR ?=
+# mount(8) looks for its helpers here and nowhere else.
+HELPERS ?= /sbin
+UNITS   ?= $(PREFIX)/lib/systemd/system
+
+BINDIR = $(DESTDIR)$(PREFIX)/bin
+MANDIR = $(DESTDIR)$(PREFIX)/share/man
+RELEASE = target/release
+
+.PHONY: all build demo test bench deps check install uninstall clean
+
+all: build
+
+build:
+	$(CARGO) build --release --workspace
+
+# A small XFS image with a reflinked tree, mounted, shown, and cleaned up.
+demo: deps build
+	examples/demo.sh $(RELEASE)/sharelens
+
+# Everything, on real XFS and btrfs images through real mounts. Without root or FUSE those tests
+# say that they were skipped; with CI=true they fail instead.
+test: deps
+	$(CARGO) build --workspace --all-targets
+	$(CARGO) test --workspace
+
+# WORK=scan,questions  QUICK=1  ARGS='--help'; see docs/benchmarks.md.
+bench: deps
+	$(CARGO) build --release --workspace
+	$(CARGO) bench --bench bench -- $(if $(WORK),--work $(WORK)) $(if $(QUICK),--quick) $(ARGS)
+
+# What the tests and the demo need from the distribution, installed when missing.
+deps:
+	@scripts/deps.sh
+
+# Format and lints, as CI checks them.
+check:
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+
+install: build
+	install -Dm755 $(RELEASE)/sharelens $(BINDIR)/sharelens
+	install -Dm755 $(RELEASE)/mount-sharelens $(DESTDIR)$(HELPERS)/mount.sharelens
+	ln -sf mount.sharelens $(DESTDIR)$(HELPERS)/mount.fuse.sharelens
+	install -d $(MANDIR)/man1 $(MANDIR)/man8 target/man
+	$(RELEASE)/sharelens manual target/man
+	install -m644 target/man/*.1 $(MANDIR)/man1/
+	install -m644 target/man/*.8 $(MANDIR)/man8/
+	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions \
+	    $(DESTDIR)$(PREFIX)/share/zsh/site-functions $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
+	$(RELEASE)/sharelens completions bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/sharelens
+	$(RELEASE)/sharelens completions zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_sharelens
+	$(RELEASE)/sharelens completions fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/sharelens.fish
+	install -d $(DESTDIR)$(UNITS)
+	sed 's|@BINDIR@|$(PREFIX)/bin|' packaging/sharelens@.service.in > $(DESTDIR)$(UNITS)/sharelens@.service
+
+uninstall:
+	rm -f $(BINDIR)/sharelens $(DESTDIR)$(HELPERS)/mount.sharelens $(DESTDIR)$(HELPERS)/mount.fuse.sharelens
+	rm -f $(MANDIR)/man1/sharelens.1 $(MANDIR)/man1/sharelens-*.1 $(MANDIR)/man8/mount.sharelens.8
+	rm -f $(DESTDIR)$(PREFIX)/share/bash-completion/completions/sharelens
+	rm -f $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_sharelens
+	rm -f $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/sharelens.fish
+	rm -f $(DESTDIR)$(UNITS)/sharelens@.service
+
+clean:
+	$(CARGO) clean

@@ -1,0 +1,125 @@
+//! A session: from the source directory to requests being served, and to their end.
+
+use super::attach::{self, Mounted};
+use super::options::{Io, Options};
+use super::places::Places;
+use super::ready::DaemonEnd;
+use super::refusal::Refusal;
+use super::{signals, systemd};
+use crate::fs::backing::DiskBacking;
+use crate::fs::device::DeviceTable;
+use crate::fs::{self, Inodes, Passthrough};
+use crate::fuse::Adapter;
+use crate::sys::{lease, limits};
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Serves until the mount is gone. Called in the daemon, while it has one thread.
+///
+/// # Errors
+/// Why there was nothing to serve, or why serving ended early.
+pub(super) fn serve(places: Places, options: &Options, ready: DaemonEnd) -> Result<(), Refusal> {
+    let signal_set = signals::block().map_err(Refusal::system("blocking signals"))?;
+    std::env::set_current_dir("/").map_err(Refusal::system("leaving the working directory"))?;
+    let descriptors = limits::raise_descriptors()
+        .map_err(Refusal::system("asking for the limit of open files"))?;
+    lease::ignore_signal();
+    log::debug!("up to {descriptors} open files");
+
+    let threads = threads(options);
+    let filesystem = filesystem(&places, options, descriptors)?;
+    let adapter = Adapter::new(Arc::clone(&filesystem));
+    let notices = adapter.notices().clone();
+    let Mounted {
+        session,
+        attachment,
+    } = attach::attach(adapter, &places, options, threads)?;
+    notices
+        .start(session.notifier())
+        .map_err(Refusal::system("starting a thread"))?;
+    log::info!(
+        "mounted {:?} on {:?} with {threads} threads",
+        places.source_path,
+        places.point
+    );
+    signals::watch(signal_set, attachment.clone()).map_err(Refusal::system("starting a thread"))?;
+
+    let failed = Arc::new(AtomicBool::new(false));
+    let (on_failure, flag) = (attachment.clone(), Arc::clone(&failed));
+    std::thread::Builder::new()
+        .name("ready".to_owned())
+        .spawn(move || {
+            if ready.confirm() {
+                systemd::notify("READY=1");
+            } else {
+                flag.store(true, Ordering::Relaxed);
+                if let Err(error) = on_failure.unmount(true) {
+                    log::error!("unmounting failed: {error}");
+                }
+            }
+        })
+        .map_err(Refusal::system("starting a thread"))?;
+
+    let ended = session.run();
+    // Whatever ended the session: a mount without a daemon would be left behind dead.
+    if let Err(error) = attachment.unmount(true) {
+        log::error!("unmounting failed: {error}");
+    }
+    if failed.load(Ordering::Relaxed) {
+        return Err(Refusal::NotReady(
+            "the root of the new mount did not answer; nothing is mounted".to_owned(),
+        ));
+    }
+    ended.map_err(Refusal::system("serving requests"))?;
+    log::info!("unmounted {:?}", places.point);
+    Ok(())
+}
+
+/// Builds the filesystem on its engine, and the engine on the disk.
+fn filesystem(
+    places: &Places,
+    options: &Options,
+    descriptors: u64,
+) -> Result<Arc<Passthrough>, Refusal> {
+    let build = || -> io::Result<Arc<Passthrough>> {
+        let source = places.source.try_clone()?;
+        let devices = Arc::new(DeviceTable::new(source.as_fd())?);
+        let options = fs_options(options, descriptors);
+        let inodes = Inodes::new(source, Arc::clone(&devices), options.descriptors)
+            .map_err(|error| io::Error::from_raw_os_error(error.errno()))?;
+        let engine = fs::Engine::new(DiskBacking::new(devices));
+        Ok(Arc::new(Passthrough::new(
+            Arc::new(inodes),
+            options,
+            engine,
+        )))
+    };
+    build().map_err(Refusal::system(format!(
+        "looking at the source {:?}",
+        places.source_path
+    )))
+}
+
+fn fs_options(options: &Options, descriptors: u64) -> fs::Options {
+    let default = fs::Options::default();
+    fs::Options {
+        attr_timeout: options.attr_timeout.unwrap_or(default.attr_timeout),
+        entry_timeout: options.entry_timeout.unwrap_or(default.entry_timeout),
+        passthrough: options.io != Io::Cached,
+        list_xattrs: options.list_xattrs,
+        descriptors: usize::try_from(descriptors / 4)
+            .unwrap_or(usize::MAX)
+            .clamp(64, 4096),
+        ..default
+    }
+}
+
+/// As many threads as processors, within reason: with one, a slow request would hold up all.
+fn threads(options: &Options) -> usize {
+    options.threads.map_or_else(
+        || std::thread::available_parallelism().map_or(2, |n| n.get().clamp(2, 8)),
+        std::num::NonZero::get,
+    )
+}

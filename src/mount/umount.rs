@@ -1,0 +1,153 @@
+//! Taking mounts down.
+//!
+//! Invariant: only the mount that is meant goes. A path is unmounted only while the topmost mount
+//! there is the one that was found before.
+
+use super::attach::find_fusermount;
+use super::mountinfo::{self, MountEntry};
+use super::places;
+use super::refusal::Refusal;
+use super::{ask, busy};
+use nix::mount::{MntFlags, umount2};
+use nix::unistd::geteuid;
+use std::io;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// A mount of this process.
+#[derive(Clone, Debug)]
+pub struct Attachment {
+    device: String,
+    privileged: bool,
+}
+
+impl Attachment {
+    /// The mount that was just made at `point`.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn find(point: &Path, privileged: bool) -> Result<Self, Refusal> {
+        let top = mountinfo::topmost(point).map_err(Refusal::system("reading the mount table"))?;
+        match top {
+            Some(entry) => Ok(Self {
+                device: entry.device,
+                privileged,
+            }),
+            None => Err(Refusal::NotMounted {
+                point: point.to_owned(),
+                kind: None,
+            }),
+        }
+    }
+
+    /// `major:minor` of the mount.
+    #[must_use]
+    pub fn device(&self) -> &str {
+        &self.device
+    }
+
+    /// Unmounts every place where this filesystem is on top; `lazily` also when it is in use:
+    /// it then leaves the table at once, and goes for good with its last user.
+    ///
+    /// # Errors
+    /// `EBUSY` when it is in use, or covered by another mount.
+    pub fn unmount(&self, lazily: bool) -> io::Result<()> {
+        let mut result = Ok(());
+        // A failed mount can leave one turn's work undone only by an error, which ends this.
+        while let Some(entry) = self.mine()?.pop() {
+            let top = mountinfo::topmost(&entry.point)?;
+            if top.is_none_or(|top| top.device != self.device) {
+                return Err(io::Error::from_raw_os_error(libc::EBUSY));
+            }
+            result = take_down(&entry.point, lazily, self.privileged);
+            if result.is_err() {
+                break;
+            }
+        }
+        result
+    }
+
+    fn mine(&self) -> io::Result<Vec<MountEntry>> {
+        let mut entries = mountinfo::read()?;
+        entries.retain(|entry| entry.device == self.device);
+        Ok(entries)
+    }
+}
+
+/// Unmounts the sharelens mount at `point` (the command).
+///
+/// # Errors
+/// When it is none, or is in use and `lazily` is not set.
+pub fn unmount(point: &Path, lazily: bool) -> Result<(), Refusal> {
+    let point = places::resolve(point);
+    let top = mountinfo::topmost(&point).map_err(Refusal::system("reading the mount table"))?;
+    let entry = match top {
+        Some(entry) if entry.is_sharelens() || is_served_by_us(&entry) => entry,
+        other => {
+            let kind = other.map(|entry| entry.kind);
+            return Err(Refusal::NotMounted { point, kind });
+        }
+    };
+    take_down(&point, lazily, geteuid().is_root()).map_err(|error| match error.raw_os_error() {
+        Some(libc::EBUSY) => Refusal::Busy {
+            users: busy::describe(&busy::users_of(&entry)),
+            point,
+        },
+        Some(libc::EPERM) => Refusal::NotPermitted {
+            said: "only root and the user who mounted it may unmount it".to_owned(),
+            point,
+        },
+        _ => Refusal::system(format!("unmounting {point:?}"))(error),
+    })
+}
+
+/// Takes a dead mount out of the table.
+///
+/// # Errors
+/// When that is not permitted.
+pub fn detach(point: &Path) -> Result<(), Refusal> {
+    take_down(point, true, geteuid().is_root())
+        .map_err(Refusal::system(format!("unmounting {point:?}")))
+}
+
+/// A mount under another subtype that answers as sharelens does cannot be told from the table, so
+/// only FUSE mounts named by the user are tried.
+fn is_served_by_us(entry: &MountEntry) -> bool {
+    entry.kind.starts_with("fuse.")
+        && !places::is_dead(&entry.point)
+        && ask::is_answered(&entry.point)
+}
+
+fn take_down(point: &Path, lazily: bool, privileged: bool) -> io::Result<()> {
+    if privileged {
+        let mut flags = MntFlags::UMOUNT_NOFOLLOW;
+        if lazily {
+            flags |= MntFlags::MNT_DETACH;
+        }
+        return Ok(umount2(point, flags)?);
+    }
+    let Some(fusermount) = find_fusermount() else {
+        return Err(io::Error::new(
+            io::ErrorKind::NotFound,
+            "fusermount3 is not installed (package fuse3)",
+        ));
+    };
+    let mut command = Command::new(fusermount);
+    command.arg("-u");
+    if lazily {
+        command.arg("-z");
+    }
+    let done = command.arg("--").arg(point).stdin(Stdio::null()).output()?;
+    if done.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&done.stderr);
+    let errno = if said.contains("busy") {
+        libc::EBUSY
+    } else if said.contains("not permitted") || said.contains("not found in /etc/mtab") {
+        libc::EPERM
+    } else {
+        return Err(io::Error::other(said.trim().to_owned()));
+    };
+    Err(io::Error::from_raw_os_error(errno))
+}
