@@ -11,7 +11,7 @@
 mod common;
 
 use common::files::{clone, content, write_at, write_synced};
-use common::{Image, Kind, run};
+use common::{Image, Kind, have, run};
 use sharelens::extent::{Bytes, ExtentFlags, ExtentMap, FileOffset, MapBuilder, PhysRange};
 use sharelens::fs::backing::{DiskBacking, DiskFile};
 use sharelens::fs::device::DeviceTable;
@@ -496,6 +496,53 @@ fn changes_by_others_are_readable_when_they_have_returned() {
             "{events:?}"
         );
         assert_eq!(disk.events(), []);
+    }
+}
+
+#[test]
+fn what_is_not_reported_as_a_change_is_reported_when_the_file_is_closed() {
+    let _alone = alone();
+    if !have("fio") {
+        return;
+    }
+    for image in [Image::xfs(), Image::btrfs()].into_iter().flatten() {
+        let disk = Disk::on(image.path());
+        let (a, b) = pair(&image);
+        let (of_a, of_b) = (disk.key(&a), disk.key(&b));
+        for (what, script) in [
+            (
+                "a store through a mapping",
+                "python3 -c 'import mmap, os, sys
+fd = os.open(sys.argv[1], os.O_RDWR)
+m = mmap.mmap(fd, 4096)
+m[0] = m[0] ^ 255' \"$1\"",
+            ),
+            (
+                "writes through libaio",
+                "fio --name=x --filename=\"$1\" --rw=write --bs=16k --size=64k --ioengine=libaio \
+                 --direct=1 --fallocate=none --overwrite=1 >/dev/null",
+            ),
+            (
+                "deduplication into it",
+                "cp --reflink=never \"$1\" \"$1.twin\"; xfs_io -c \"dedupe $1.twin 0 0 64k\" \"$1\"",
+            ),
+        ] {
+            elsewhere(script, &a);
+            let events = disk.events();
+            assert!(events.contains(&Event::Closed(of_a)), "{what}: {events:?}");
+            assert!(
+                !events.contains(&Event::Modified(of_a)),
+                "{what}: {events:?}"
+            );
+        }
+        elsewhere("cat \"$1\" >/dev/null", &b);
+        assert_eq!(disk.events(), [], "nobody cares who reads");
+        elsewhere(": >> \"$1\"", &b);
+        assert_eq!(
+            disk.events(),
+            [Event::Closed(of_b)],
+            "opened for write, but not written"
+        );
     }
 }
 

@@ -193,7 +193,7 @@ impl DiskBacking {
                 None => sink(Event::Overflow),
             }
         }
-        if !(mask.modified() || mask.attributes() || mask.removed()) {
+        if !(mask.modified() || mask.closed() || mask.attributes() || mask.removed()) {
             return;
         }
         let Some(key) = key else {
@@ -202,8 +202,14 @@ impl DiskBacking {
         if mask.attributes() {
             sink(Event::Attributes(key));
         }
-        if mask.modified() && !mask.directory() && self.is_regular(key, regular) {
-            sink(Event::Modified(key));
+        if (mask.modified() || mask.closed()) && !mask.directory() && self.is_regular(key, regular)
+        {
+            // What changed the file is told first; a close by itself may have changed nothing.
+            sink(if mask.modified() {
+                Event::Modified(key)
+            } else {
+                Event::Closed(key)
+            });
         }
         if mask.removed() && !mask.directory() {
             regular.remove(&key);

@@ -63,6 +63,10 @@ pub enum Liveness {
 pub enum Event {
     /// Data or size of the file changed, or may have.
     Modified(FileKey),
+    /// A descriptor of the file that was open for write was closed. Stores through mappings,
+    /// writes through libaio and deduplication into the file are not reported otherwise. Comes
+    /// also for files open through the mount, by its users' closes.
+    Closed(FileKey),
     /// Its attributes (mode, owner, links, times) changed.
     Attributes(FileKey),
     /// It lost its last name and its last opener.

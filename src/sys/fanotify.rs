@@ -2,7 +2,8 @@
 //!
 //! One group watches any number of filesystems. Events carry file handles, not descriptors, so
 //! that reading them opens nothing and needs no path. An event is readable by the time the call
-//! that caused it returned. Not reported: stores through mappings, `FIDEDUPERANGE`, writeback.
+//! that caused it returned. Not reported as they happen: stores through mappings, writes through
+//! libaio, `FIDEDUPERANGE`, writeback; the close of a descriptor open for write is reported.
 //! Needs `CAP_SYS_ADMIN`.
 
 use super::handle::RawHandle;
@@ -14,6 +15,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 /// What is asked for: changes of data and of attributes, removal, and changes of directories.
 const WATCHED: u64 = libc::FAN_MODIFY
+    | libc::FAN_CLOSE_WRITE
     | libc::FAN_ATTRIB
     | libc::FAN_DELETE_SELF
     | libc::FAN_CREATE
@@ -45,6 +47,12 @@ impl Mask {
     #[must_use]
     pub fn modified(self) -> bool {
         self.0 & libc::FAN_MODIFY != 0
+    }
+
+    /// A descriptor that was open for write was closed.
+    #[must_use]
+    pub fn closed(self) -> bool {
+        self.0 & libc::FAN_CLOSE_WRITE != 0
     }
 
     /// Attributes changed (mode, owner, times, number of names).
