@@ -15,7 +15,9 @@ use common::{Image, Kind, have, run};
 use sharelens::extent::{Bytes, ExtentFlags, ExtentMap, FileOffset, MapBuilder, PhysRange};
 use sharelens::fs::backing::{DiskBacking, DiskFile};
 use sharelens::fs::device::DeviceTable;
-use sharelens::sharing::{Backing, DeviceIndex, Event, FileKey, Liveness, SharingUnit, WriteHold};
+use sharelens::sharing::{
+    Backing, DeviceIndex, Event, FileKey, Liveness, Removals, SharingUnit, WriteHold,
+};
 use sharelens::sys::handle::RawHandle;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -23,6 +25,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 const BLOCK: u64 = 4096;
 
@@ -176,7 +179,7 @@ fn on_xfs_a_removed_clone_shares_until_removals_are_flushed() {
         let (a, b) = pair(&image);
         let gone = disk.key(&b);
         std::fs::remove_file(&b).unwrap();
-        assert!(disk.backing.flush_removals(SOURCE).unwrap());
+        assert_eq!(disk.backing.flush_removals(SOURCE).unwrap(), Removals::Done);
         assert_eq!(disk.backing.liveness(gone), Liveness::Gone);
         assert_eq!(disk.shape(&a), "16.");
         std::fs::remove_file(&a).unwrap();
@@ -196,10 +199,10 @@ fn a_file_without_names_can_be_opened_until_its_last_descriptor_is_closed() {
         let opened = disk.backing.open(key).unwrap();
         assert_eq!(disk.backing.stamp(&opened).unwrap().links, 0);
         drop(opened);
-        assert!(disk.backing.flush_removals(SOURCE).unwrap());
+        assert_eq!(disk.backing.flush_removals(SOURCE).unwrap(), Removals::Done);
         assert_eq!(disk.shape(&a), "16S", "it still holds its blocks");
         drop(held);
-        assert!(disk.backing.flush_removals(SOURCE).unwrap());
+        assert_eq!(disk.backing.flush_removals(SOURCE).unwrap(), Removals::Done);
         assert_eq!(disk.backing.liveness(key), Liveness::Gone);
         let error = disk.backing.open(key).err().unwrap();
         assert_eq!(error.raw_os_error(), Some(libc::ESTALE));
@@ -596,7 +599,10 @@ fn a_snapshot_is_noticed_and_its_removal_carried_out_on_request() {
         )),
         "{events:?}"
     );
-    assert!(disk.backing.flush_removals(key.device).unwrap());
+    assert_eq!(
+        disk.backing.flush_removals(key.device).unwrap(),
+        Removals::Done
+    );
     assert_eq!(disk.shape(&file), "16.");
     assert_eq!(disk.backing.liveness(copy), Liveness::Gone);
 }
@@ -631,8 +637,53 @@ fn a_removed_subvolume_counts_as_removed_only_when_the_cleaner_has_finished_with
     disk.backing.write_back_all(SOURCE).unwrap();
     assert_eq!(disk.shape(&watched), "16S");
     run("btrfs", ["subvolume", "delete", snapshot.to_str().unwrap()]);
-    assert!(disk.backing.flush_removals(SOURCE).unwrap());
+    assert_eq!(disk.backing.flush_removals(SOURCE).unwrap(), Removals::Done);
     assert_eq!(disk.shape(&watched), "16.");
+}
+
+#[test]
+fn a_removed_subvolume_with_an_open_file_is_under_way_until_it_is_closed() {
+    let _alone = alone();
+    let Some(image) = Image::btrfs() else { return };
+    let (sub, snapshot) = (image.path().join("sub"), image.path().join("snap"));
+    run("btrfs", ["subvolume", "create", sub.to_str().unwrap()]);
+    let file = sub.join("f");
+    write_synced(&file, 1, 64 << 10);
+    run(
+        "btrfs",
+        [
+            "subvolume",
+            "snapshot",
+            sub.to_str().unwrap(),
+            snapshot.to_str().unwrap(),
+        ],
+    );
+    let source = File::open(image.path()).unwrap();
+    let table = Arc::new(DeviceTable::new(source.as_fd()).unwrap());
+    let backing = DiskBacking::new(table).with_cleaner_wait(Duration::from_millis(100));
+    let disk = Disk { backing };
+    let flush = || disk.backing.flush_removals(SOURCE).unwrap();
+    let held = File::open(snapshot.join("f")).unwrap();
+    run("btrfs", ["subvolume", "delete", snapshot.to_str().unwrap()]);
+    assert_eq!(flush(), Removals::UnderWay);
+    let begun = Instant::now();
+    assert_eq!(flush(), Removals::UnderWay);
+    assert!(
+        begun.elapsed() < Duration::from_millis(50),
+        "waited for once"
+    );
+    assert_eq!(disk.shape(&file), "16S");
+    drop(held);
+    let end = Instant::now() + Duration::from_secs(20);
+    while flush() == Removals::UnderWay {
+        assert!(Instant::now() < end);
+        // The cleaner comes by itself every half minute, or with the next commit.
+        run(
+            "btrfs",
+            ["filesystem", "sync", image.path().to_str().unwrap()],
+        );
+    }
+    assert_eq!(disk.shape(&file), "16.");
 }
 
 #[test]
@@ -705,7 +756,7 @@ fn a_filesystem_that_cannot_share_says_so() {
     assert_eq!(disk.backing.sharing_unit(SOURCE), SharingUnit::None);
     assert_eq!(disk.shape(&path), "16.");
     assert_eq!(disk.backing.items(&disk.open(&path)).unwrap(), None);
-    assert!(disk.backing.flush_removals(SOURCE).unwrap());
+    assert_eq!(disk.backing.flush_removals(SOURCE).unwrap(), Removals::Done);
     let directory = disk.open(&path);
     let mut none = Vec::new();
     assert!(

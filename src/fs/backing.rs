@@ -8,7 +8,7 @@
 use super::device::{Device, DeviceTable, Space};
 use crate::extent::{Bytes, Extent, ExtentFlags, FileOffset, PhysRange, Physical};
 use crate::sharing::{
-    Backing, DeviceIndex, Event, FileKey, Liveness, SharingUnit, Stamp, WriteHold,
+    Backing, DeviceIndex, Event, FileKey, Liveness, Removals, SharingUnit, Stamp, WriteHold,
 };
 use crate::sys::fanotify::{self, Room, Watch};
 use crate::sys::handle::RawHandle;
@@ -68,7 +68,9 @@ pub struct DiskBacking {
     removed: AtomicU64,
     /// How many of these a `syncfs` has waited for; locked while it does.
     settled: Mutex<u64>,
-    /// Removed subvolumes that the cleaner did not free within [`CLEANER_WAIT`].
+    /// How long a removed subvolume is waited for.
+    cleaner_wait: Duration,
+    /// Removed subvolumes that the cleaner did not free within that time.
     slow: Mutex<HashSet<u64>>,
 }
 
@@ -90,8 +92,16 @@ impl DiskBacking {
             readings: AtomicU64::new(0),
             removed: AtomicU64::new(0),
             settled: Mutex::new(0),
+            cleaner_wait: CLEANER_WAIT,
             slow: Mutex::default(),
         }
+    }
+
+    /// Waits at most this long for a removed btrfs subvolume, instead of 20 s.
+    #[must_use]
+    pub fn with_cleaner_wait(mut self, most: Duration) -> Self {
+        self.cleaner_wait = most;
+        self
     }
 
     /// Names the inode store, which opens files where handles are not permitted. It is held
@@ -247,7 +257,7 @@ impl DiskBacking {
     /// On btrfs a removed file is freed at once, except when its writeback is under way; a
     /// removed subvolume is freed by the cleaner, which otherwise runs every half minute, and not
     /// before the last file in it is closed.
-    fn flush_btrfs(&self, mount: BorrowedFd<'_>) -> io::Result<bool> {
+    fn flush_btrfs(&self, mount: BorrowedFd<'_>) -> io::Result<Removals> {
         let removed = self.removed.load(Ordering::Acquire);
         let mut settled = self.settled.lock();
         if *settled < removed {
@@ -260,19 +270,24 @@ impl DiskBacking {
         }
         drop(settled);
         match btrfs::removed_subvolumes(mount) {
-            Ok(waiting) if waiting.is_empty() => Ok(true),
+            Ok(waiting) if waiting.is_empty() => Ok(Removals::Done),
             Ok(waiting) => self.wait_for_cleaner(mount, waiting),
             // Without the privilege only the queue can be seen.
-            Err(error) if is_refusal(&error) => {
-                Ok(btrfs::queued_subvolumes(mount).unwrap_or_default() == 0)
-            }
+            Err(error) if is_refusal(&error) => Ok(match btrfs::queued_subvolumes(mount) {
+                Ok(1..) => Removals::UnderWay,
+                _ => Removals::Done,
+            }),
             Err(error) => Err(error),
         }
     }
 
     /// Waits until the removed subvolumes are cleaned. One that outlasts the wait (it is held by
-    /// an open file, or large) is waited for only once; until it is gone the answer is `false`.
-    fn wait_for_cleaner(&self, mount: BorrowedFd<'_>, mut waiting: Vec<u64>) -> io::Result<bool> {
+    /// an open file, or large) is waited for only once, and then said to be under way.
+    fn wait_for_cleaner(
+        &self,
+        mount: BorrowedFd<'_>,
+        mut waiting: Vec<u64>,
+    ) -> io::Result<Removals> {
         let is_new = |waiting: &[u64]| {
             let slow = self.slow.lock();
             waiting.iter().any(|id| !slow.contains(id))
@@ -280,21 +295,21 @@ impl DiskBacking {
         if is_new(&waiting) {
             btrfs::commit(mount)?;
         }
-        let end = Instant::now() + CLEANER_WAIT;
+        let end = Instant::now() + self.cleaner_wait;
         let mut pause = Duration::from_millis(1);
         loop {
             waiting = btrfs::removed_subvolumes(mount)?;
             if waiting.is_empty() {
                 self.slow.lock().clear();
-                return Ok(true);
+                return Ok(Removals::Done);
             }
             if !is_new(&waiting) {
-                return Ok(false);
+                return Ok(Removals::UnderWay);
             }
             if Instant::now() >= end {
                 // Ids are never used again: what is no longer waited for is forgotten here.
                 *self.slow.lock() = waiting.into_iter().collect();
-                return Ok(false);
+                return Ok(Removals::UnderWay);
             }
             std::thread::sleep(pause);
             pause = (pause * 2).min(Duration::from_millis(50));
@@ -375,19 +390,19 @@ impl Backing for DiskBacking {
         }
     }
 
-    fn flush_removals(&self, device: DeviceIndex) -> io::Result<bool> {
+    fn flush_removals(&self, device: DeviceIndex) -> io::Result<Removals> {
         let device = self.device(device)?;
         let mount = device.space.mount();
         match device.space.kind {
             FilesystemKind::Xfs => match xfs::flush_removals(mount) {
-                Ok(()) => Ok(true),
+                Ok(()) => Ok(Removals::Done),
                 // Nothing is removed on a filesystem that cannot be written.
-                Err(error) if error.raw_os_error() == Some(libc::EROFS) => Ok(true),
-                Err(error) if is_refusal(&error) => Ok(false),
+                Err(error) if error.raw_os_error() == Some(libc::EROFS) => Ok(Removals::Done),
+                Err(error) if is_refusal(&error) => Ok(Removals::Unknown),
                 Err(error) => Err(error),
             },
             FilesystemKind::Btrfs => self.flush_btrfs(mount),
-            FilesystemKind::Other(_) => Ok(true),
+            FilesystemKind::Other(_) => Ok(Removals::Done),
         }
     }
 

@@ -58,6 +58,18 @@ pub enum Liveness {
     Unknown,
 }
 
+/// What became of the removals that waited in the background.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Removals {
+    /// All were carried out.
+    Done,
+    /// One takes longer than could be waited for: a large subvolume, or one with files still
+    /// open. To be asked again before anything that depends on it is believed.
+    UnderWay,
+    /// They can be neither carried out nor awaited here: the caller has to let time pass.
+    Unknown,
+}
+
 /// A change that somebody else made, as fanotify reports it. Our own process's are left out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
@@ -129,12 +141,11 @@ pub trait Backing: Send + Sync + 'static {
     /// Of the look-up, other than lacking privilege.
     fn items(&self, file: &Self::File) -> io::Result<Option<Vec<PhysRange>>>;
 
-    /// Carries out removals that wait in the background on this device; `false` where that is
-    /// not permitted, so that the caller must poll.
+    /// Carries out removals that wait in the background on this device.
     ///
     /// # Errors
     /// Of the ioctl, other than lacking privilege.
-    fn flush_removals(&self, device: DeviceIndex) -> io::Result<bool>;
+    fn flush_removals(&self, device: DeviceIndex) -> io::Result<Removals>;
 
     /// Writes everything dirty on this device back (`syncfs`).
     ///

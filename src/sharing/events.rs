@@ -89,6 +89,16 @@ impl State {
         self.stats.events += 1;
         match event {
             Event::Modified(file) => self.foreign_change(*file),
+            Event::Closed(file) => {
+                // One that is or was open for write through the mount is settled anyway, and it
+                // is its own users who close it.
+                let ours = self
+                    .active(*file)
+                    .is_some_and(|active| active.writers > 0 || active.released);
+                if !ours {
+                    self.foreign_change(*file);
+                }
+            }
             // Sharing has nothing to do with it.
             Event::Attributes(_)
             | Event::Entry {
@@ -181,7 +191,10 @@ impl State {
 
 fn device_of(event: &Event) -> Option<DeviceIndex> {
     match event {
-        Event::Modified(file) | Event::Attributes(file) | Event::Removed(file) => Some(file.device),
+        Event::Modified(file)
+        | Event::Closed(file)
+        | Event::Attributes(file)
+        | Event::Removed(file) => Some(file.device),
         Event::Entry { directory, .. } => Some(directory.device),
         Event::Overflow => None,
     }

@@ -6,7 +6,7 @@
 //! meanwhile. What it read while something changed is answered, since it was right at a moment of
 //! the question, but not stored.
 
-use super::backing::Backing;
+use super::backing::{Backing, SharingUnit};
 use super::cover::Cover;
 use super::engine::{AskError, Engine};
 use super::faults::Fault;
@@ -229,8 +229,8 @@ impl<B: Backing> Engine<B> {
             self.make_ready(device)?;
             self.drain();
             self.look_at_foreign(device)?;
-            self.flush_removals(device)?;
-            let doubt = self.in_doubt(device);
+            let under_way = self.flush_removals(device)?;
+            let doubt = self.in_doubt(device) || under_way;
 
             // What is known to be around it.
             let around = self.around(file, want, &settled);
@@ -336,9 +336,14 @@ impl<B: Backing> Engine<B> {
     fn has_chores(&self, file: FileKey) -> bool {
         let mut state = self.lock_for(file.device);
         let space = state.space_of(file);
-        let ready = state
-            .device(file.device)
-            .is_some_and(|device| device.barriers_done >= device.barriers_due);
+        let ready = state.device(file.device).is_some_and(|device| {
+            // Carrying out removals is quick but for whole subvolumes.
+            let removed = match device.unit {
+                SharingUnit::Item { .. } => device.removed >= device.removals,
+                SharingUnit::Block | SharingUnit::None => true,
+            };
+            removed && device.barriers_done >= device.barriers_due
+        });
         !ready || !state.space(space).foreign.is_empty() || state.active(file).is_some()
     }
 

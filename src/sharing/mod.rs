@@ -39,7 +39,7 @@ mod table;
 pub mod totals;
 pub mod tree;
 
-pub use backing::{Backing, Event, Liveness, SharingUnit, Stamp, WriteHold};
+pub use backing::{Backing, Event, Liveness, Removals, SharingUnit, Stamp, WriteHold};
 pub use change::Change;
 pub use door::ChangeGuard;
 pub use engine::{AskError, Engine, Limits};

@@ -6,7 +6,7 @@
 //! was granted and nothing happened to it since.
 
 use super::active::Baseline;
-use super::backing::{Backing, Liveness, SharingUnit, Stamp, WriteHold};
+use super::backing::{Backing, Liveness, Removals, SharingUnit, Stamp, WriteHold};
 use super::cover::Cover;
 use super::engine::Engine;
 use super::faults::Fault;
@@ -229,8 +229,10 @@ impl<B: Backing> Engine<B> {
         Ok(changed)
     }
 
-    /// Carries out removals that wait in the background, in the whole address space.
-    pub(crate) fn flush_removals(&self, device: DeviceIndex) -> io::Result<()> {
+    /// Carries out removals that wait in the background, in the whole address space. True when
+    /// one is still under way: then what is shared may not be stored, and this is tried again
+    /// before the next answer.
+    pub(crate) fn flush_removals(&self, device: DeviceIndex) -> io::Result<bool> {
         let state = self.lock_for(device);
         let space = state.device(device).map_or(0, |device| device.space);
         let pending: Vec<_> = state
@@ -240,23 +242,27 @@ impl<B: Backing> Engine<B> {
             .collect();
         drop(state);
         if self.has(Fault::NoRemovalFlush) {
-            return Ok(());
+            return Ok(false);
         }
+        let mut under_way = false;
         for (index, removals) in pending {
-            let done = self.backing.flush_removals(index)?;
+            let outcome = self.backing.flush_removals(index)?;
             let now = self.backing.now();
             let mut state = self.lock_for(index);
             state.stats.removal_flushes += 1;
+            under_way |= outcome == Removals::UnderWay;
             if let Some(device) = state.device_mut(index) {
-                device.removed = device.removed.max(removals);
-                device.can_flush = done;
+                device.can_flush = outcome != Removals::Unknown;
+                if outcome != Removals::UnderWay {
+                    device.removed = device.removed.max(removals);
+                }
             }
             let space = state.space(space);
-            if !done && space.doubt.is_none() {
+            if outcome == Removals::Unknown && space.doubt.is_none() {
                 space.doubt = Some(now);
             }
         }
-        Ok(())
+        Ok(under_way)
     }
 
     /// Settles everything on a device, once, and again after foreign changes were lost.
@@ -270,19 +276,21 @@ impl<B: Backing> Engine<B> {
         if device.barriers_done >= device.barriers_due {
             return Ok(());
         }
-        let mut can_flush = true;
+        let mut outcome = Removals::Done;
         if device.unit != SharingUnit::None && !self.has(Fault::NoBarrier) {
             self.backing.write_back_all(index)?;
-            can_flush = self.backing.flush_removals(index)?;
+            outcome = self.backing.flush_removals(index)?;
         }
         let now = self.backing.now();
         let mut state = self.lock_for(index);
         if let Some(device) = state.device_mut(index) {
             // As many as were due at the beginning; one that fell due meanwhile is still to come.
             device.barriers_done = device.barriers_done.max(due);
-            device.can_flush = can_flush;
+            device.can_flush = outcome != Removals::Unknown;
+            // One that is under way is asked about again.
+            device.removals += u64::from(outcome == Removals::UnderWay);
         }
-        if !can_flush {
+        if outcome == Removals::Unknown {
             state.space(space).doubt = Some(now);
         }
         Ok(())
