@@ -68,6 +68,7 @@ impl Passthrough {
     ) -> Result<()> {
         let open = handle.map(|handle| self.handles.file(handle)).transpose()?;
         let _change = self.engine.begin(Change::Truncate(key));
+        let _writer = self.as_writer(node, key);
         let _keep = KeepSetId::new(caller.is_root());
         let result = match open.as_deref().filter(|open| open.writes()) {
             Some(open) => open
@@ -75,7 +76,7 @@ impl Passthrough {
                 .and_then(|fd| data::truncate(fd.as_fd(), size)),
             None => self
                 .inodes
-                .open(node, key, libc::O_WRONLY | libc::O_NONBLOCK)
+                .open(node, key, libc::O_WRONLY)
                 .and_then(|fd| data::truncate(fd.as_fd(), size)),
         };
         result.doing("change the size")

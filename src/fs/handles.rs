@@ -61,11 +61,7 @@ impl OpenFile {
         match &self.fd {
             Some(fd) => Ok(Lent::Kept(fd.as_fd())),
             None => inodes
-                .open(
-                    self.node,
-                    self.key,
-                    self.flags & libc::O_ACCMODE | libc::O_NONBLOCK,
-                )
+                .open(self.node, self.key, self.flags & libc::O_ACCMODE)
                 .map(Lent::Opened),
         }
     }

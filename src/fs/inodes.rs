@@ -196,8 +196,20 @@ impl Inodes {
         }
     }
 
-    /// Opens a node with these flags. The node must be a regular file or a directory.
+    /// Opens a node with these flags. The node must be a regular file or a directory. Waits for
+    /// a lease that somebody else holds on it, unless `flags` has `O_NONBLOCK`.
     pub(crate) fn open(&self, node: NodeId, key: FileKey, flags: i32) -> io::Result<OwnedFd> {
+        match self.open_now(node, key, flags | libc::O_NONBLOCK) {
+            Err(error)
+                if error.kind() == io::ErrorKind::WouldBlock && flags & libc::O_NONBLOCK == 0 =>
+            {
+                self.open_now(node, key, flags)
+            }
+            other => other,
+        }
+    }
+
+    fn open_now(&self, node: NodeId, key: FileKey, flags: i32) -> io::Result<OwnedFd> {
         let device = self.device(key)?;
         let opened = if node == NodeId::ROOT {
             None

@@ -30,10 +30,7 @@ impl Passthrough {
             return Err(unknown);
         }
         let key = self.inodes.key(node)?;
-        let fd = self
-            .inodes
-            .open(node, key, libc::O_RDONLY | libc::O_NONBLOCK)
-            .doing("ioctl")?;
+        let fd = self.inodes.open(node, key, libc::O_RDONLY).doing("ioctl")?;
         let short = Error::new(libc::EINVAL, "ioctl");
         match request {
             number::GET_FLAGS | number::GET_FLAGS_32 => {

@@ -21,7 +21,6 @@ mod create;
 mod data;
 mod descriptors;
 mod dir;
-mod door;
 mod error;
 mod handles;
 mod inodes;
@@ -36,25 +35,28 @@ mod remove;
 mod statfs;
 mod types;
 mod unchanged;
+mod virtual_xattr;
 mod xattr;
 
 pub use create::Permissions;
 pub use data::CopyEnd;
 pub use dir::DirEntry;
-pub use door::Engine;
 pub use error::{Error, Result};
 pub use inodes::Inodes;
 pub use ioctl::IoctlOutput;
 pub use options::Options;
 pub use statfs::Space;
 pub use types::{Attr, Caller, Entry, HandleId, IoMode, Name, NodeId, Opened, SetAttr};
-pub use xattr::{LARGEST_LIST, attribute_name};
+pub use xattr::LARGEST_LIST;
 
 use handles::Handles;
 use parking_lot::Mutex;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use unchanged::Unchanged;
+
+/// The engine on the real disk.
+pub type Engine = crate::sharing::Engine<backing::DiskBacking>;
 
 /// What holds inodes open outside this room: the kernel's backing files. Told before an inode
 /// loses its last name, since what keeps it alive keeps its blocks shared.

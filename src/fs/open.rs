@@ -22,6 +22,8 @@ use std::sync::atomic::Ordering;
 
 /// Flags of an open that say how the backing file is opened on trial, beside the access mode.
 const TRIED: i32 = libc::O_APPEND | libc::O_TRUNC | libc::O_DIRECT;
+/// Flags that say how to wait.
+const WAITS: i32 = libc::O_NONBLOCK;
 
 /// How one open counts.
 #[derive(Clone, Copy)]
@@ -43,6 +45,24 @@ impl Counted {
         open.silent = open.silent.saturating_sub(u32::from(self.silent));
         if open.opens == 0 {
             open.passthrough = false;
+        }
+    }
+}
+
+/// A writer for the time of one operation.
+pub(crate) struct Writer<'a> {
+    fs: &'a Passthrough,
+    node: NodeId,
+    key: FileKey,
+    counted: bool,
+}
+
+impl Drop for Writer<'_> {
+    fn drop(&mut self) {
+        if self.counted {
+            self.fs.inodes.nodes.with_open(self.node, self.key, |open| {
+                open.writers = open.writers.saturating_sub(1);
+            });
         }
     }
 }
@@ -213,11 +233,7 @@ impl Passthrough {
         }
         let fd = self
             .inodes
-            .open(
-                open.node,
-                open.key,
-                open.flags & libc::O_ACCMODE | libc::O_NONBLOCK,
-            )
+            .open(open.node, open.key, open.flags & (libc::O_ACCMODE | WAITS))
             .doing("open a file")?;
         self.handles.replace_file(
             handle,
@@ -285,6 +301,23 @@ impl Passthrough {
             .ok_or(Error::new(libc::ESTALE, "open a file"))
     }
 
+    /// Counts as a writer until the guard is dropped, for what opens a file for write without
+    /// there being an open file of the caller's.
+    pub(crate) fn as_writer(&self, node: NodeId, key: FileKey) -> Writer<'_> {
+        let _gate = self.gate(node).lock();
+        let counted = self
+            .inodes
+            .nodes
+            .with_open(node, key, |open| open.writers += 1)
+            .is_some();
+        Writer {
+            fs: self,
+            node,
+            key,
+            counted,
+        }
+    }
+
     fn count_off(&self, node: NodeId, key: FileKey, counted: Counted) {
         self.inodes
             .nodes
@@ -307,12 +340,13 @@ impl Passthrough {
             return Ok((None, false));
         }
         let _truncate = truncates.then(|| self.engine.begin(Change::Truncate(key)));
+        let _writer = truncates.then(|| self.as_writer(node, key));
         let _keep = KeepSetId::new(truncates && caller.is_root());
         let fd = if passthrough {
             self.inodes
-                .open(node, key, access | flags & TRIED | libc::O_NONBLOCK)
+                .open(node, key, access | flags & (TRIED | WAITS))
         } else {
-            self.open_cached(node, key, access | flags & libc::O_TRUNC)
+            self.open_cached(node, key, access | flags & (libc::O_TRUNC | WAITS))
         }
         .doing("open a file")?;
         let set_id = if access == libc::O_RDONLY {
@@ -327,7 +361,6 @@ impl Passthrough {
     /// Opens for I/O through the daemon. Without `O_APPEND`, since the writeback of a mapping has
     /// offsets of its own; with it only where the inode can be opened for append alone.
     fn open_cached(&self, node: NodeId, key: FileKey, flags: i32) -> std::io::Result<OwnedFd> {
-        let flags = flags | libc::O_NONBLOCK;
         match self.inodes.open(node, key, flags) {
             Err(error)
                 if error.raw_os_error() == Some(libc::EPERM)

@@ -2,9 +2,10 @@
 
 use super::Passthrough;
 use super::attr::group_decides;
-use super::error::{Doing, Error, Result};
+use super::error::{Doing, Result};
 use super::types::{Caller, NodeId};
 use crate::sys::at;
+use crate::sys::cred::KeepSetId;
 use crate::sys::xattr;
 use std::ffi::CStr;
 use std::os::fd::AsFd;
@@ -79,8 +80,7 @@ impl Passthrough {
             return set();
         }
         let status = at::status(fd.as_fd(), c"").doing("read attributes")?;
-        let keeps_group = caller.is_root();
-        let _keep = crate::sys::cred::KeepSetId::new(keeps_group);
+        let _keep = KeepSetId::new(caller.is_root());
         let _caller = group_decides(caller, &status).transpose()?;
         set()
     }
@@ -93,18 +93,4 @@ impl Passthrough {
         let fd = self.inodes.fd(node)?;
         xattr::remove(fd.as_fd(), name).doing("remove an attribute")
     }
-}
-
-/// An attribute's name as the kernel passes it.
-///
-/// # Errors
-/// `EINVAL` for a name that is none.
-pub fn attribute_name(bytes: &[u8], buffer: &mut Vec<u8>) -> Result<()> {
-    if bytes.is_empty() || bytes.contains(&0) {
-        return Err(Error::new(libc::EINVAL, "check an attribute's name"));
-    }
-    buffer.clear();
-    buffer.extend_from_slice(bytes);
-    buffer.push(0);
-    Ok(())
 }

@@ -7,6 +7,7 @@ use super::convert::{
 use super::negotiate::negotiate;
 use super::notices::Notices;
 use super::pool::Pool;
+use super::xattr;
 use crate::fs::{
     self, CopyEnd, Entry, Error, IoMode, Name, NodeId, Opened, Passthrough, Permissions, SetAttr,
 };
@@ -565,6 +566,9 @@ impl Filesystem for Adapter {
         reply: ReplyEmpty,
     ) {
         cred::settle();
+        if xattr::is_virtual(name) {
+            return xattr::refuse_change(self, reply);
+        }
         let Ok(name) = CString::new(name.as_bytes()) else {
             return reply.error(Errno::EINVAL);
         };
@@ -576,34 +580,17 @@ impl Filesystem for Adapter {
     }
 
     fn getxattr(&self, _req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        let Ok(name) = CString::new(name.as_bytes()) else {
-            return reply.error(Errno::EINVAL);
-        };
-        with_room(size as usize, |room| {
-            let length = reply_error!(self.fs.get_xattr(node(ino), &name, room), reply);
-            match room.get(..length) {
-                Some(value) if size > 0 => reply.data(value),
-                _ => reply.size(length as u32),
-            }
-        });
+        xattr::get(self, node(ino), name, size, reply);
     }
 
     fn listxattr(&self, req: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
-        let mut names = Vec::new();
-        let listed = self
-            .fs
-            .list_xattrs(caller(req), node(ino), &mut names, |_| false);
-        reply_error!(listed, reply);
-        if size == 0 {
-            reply.size(names.len() as u32);
-        } else if names.len() <= size as usize {
-            reply.data(&names);
-        } else {
-            reply.error(Errno::ERANGE);
-        }
+        xattr::list(self, caller(req), node(ino), size, reply);
     }
 
     fn removexattr(&self, _req: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        if xattr::is_virtual(name) {
+            return xattr::refuse_change(self, reply);
+        }
         let Ok(name) = CString::new(name.as_bytes()) else {
             return reply.error(Errno::EINVAL);
         };

@@ -13,6 +13,7 @@ mod convert;
 mod negotiate;
 mod notices;
 mod pool;
+mod xattr;
 
 pub use adapter::Adapter;
 pub use notices::Notices;

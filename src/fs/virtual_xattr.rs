@@ -1,0 +1,111 @@
+//! The virtual attributes: which question a name asks, and the engine's answer as text.
+
+use super::Passthrough;
+use super::error::{Error, Result};
+use super::types::NodeId;
+use crate::sharing::AskError;
+use crate::vxattr::{self, FileNumbers, Kind, Name, Question, Text};
+
+const ABSENT: Error = Error::new(libc::ENODATA, "read a virtual attribute");
+
+impl Passthrough {
+    /// The value of a virtual attribute if it needs no slow work; `None` when it does, and
+    /// [`Passthrough::virtual_xattr`] is to be asked where waiting holds nobody up.
+    ///
+    /// # Errors
+    /// `ENODATA` when there is none, `ESTALE` when the inode is gone.
+    pub fn virtual_xattr_now(&self, node: NodeId, name: Name) -> Result<Option<Text>> {
+        let (key, kind) = self.asked(node, name)?;
+        match (name.question(), kind) {
+            (Question::Version, _) => Ok(Some(env!("CARGO_PKG_VERSION").into())),
+            (Question::Numbers, Kind::File) => match self.engine.peek(key) {
+                Some(summary) => value(name, summary).map(Some),
+                None => Ok(None),
+            },
+            (Question::Stats | Question::Map | Question::Peers | Question::Children, _)
+            | (Question::Numbers, _) => Ok(None),
+        }
+    }
+
+    /// The value of a virtual attribute, which may take as long as the engine's `wait`.
+    ///
+    /// # Errors
+    /// `ENODATA` when there is none or it cannot be known, `EAGAIN` when it is not known in time,
+    /// `ESTALE` when the inode is gone, else as the filesystem below says.
+    pub fn virtual_xattr(&self, node: NodeId, name: Name) -> Result<Text> {
+        let (key, kind) = self.asked(node, name)?;
+        match (name.question(), kind) {
+            (Question::Version, _) => Ok(env!("CARGO_PKG_VERSION").into()),
+            (Question::Stats, _) => self.stats(),
+            (Question::Numbers, Kind::File) => {
+                value(name, self.engine.summary(key).map_err(refusal)?)
+            }
+            (Question::Map, Kind::File) => {
+                let map = self.engine.map(key).map_err(refusal)?;
+                vxattr::map(&map).ok_or(ABSENT)
+            }
+            _ => Err(ABSENT),
+        }
+    }
+
+    /// The virtual attributes that are listed for a node.
+    pub fn listed_virtual_xattrs(&self, node: NodeId) -> Result<impl Iterator<Item = Name>> {
+        Ok(Name::listed(self.kind(node)?))
+    }
+
+    fn kind(&self, node: NodeId) -> Result<Kind> {
+        Ok(match self.inodes.nodes.get(node)?.directory {
+            _ if node == NodeId::ROOT => Kind::MountRoot,
+            true => Kind::Directory,
+            false => Kind::File,
+        })
+    }
+
+    fn asked(&self, node: NodeId, name: Name) -> Result<(crate::sharing::FileKey, Kind)> {
+        let kind = self.kind(node)?;
+        if name.exists_on(kind) {
+            Ok((self.inodes.key(node)?, kind))
+        } else {
+            Err(ABSENT)
+        }
+    }
+
+    /// The counters of the mount.
+    fn stats(&self) -> Result<Text> {
+        #[derive(serde::Serialize)]
+        struct Shown {
+            #[serde(flatten)]
+            engine: crate::sharing::Stats,
+            inodes_known: usize,
+            kernel_passthrough: bool,
+            watching: bool,
+        }
+        let shown = Shown {
+            engine: self.engine.stats(),
+            inodes_known: self.inodes.count(),
+            kernel_passthrough: self.wants_passthrough(),
+            watching: self.inodes.devices().watches_all(),
+        };
+        serde_json::to_string(&shown)
+            .map(|text| text.as_str().into())
+            .map_err(|_| Error::new(libc::EIO, "write the counters"))
+    }
+}
+
+fn value(name: Name, summary: crate::extent::ShareSummary) -> Result<Text> {
+    let numbers = FileNumbers {
+        summary,
+        peers: None,
+    };
+    vxattr::file(name, &numbers).ok_or(ABSENT)
+}
+
+fn refusal(error: AskError) -> Error {
+    const DOING: &str = "ask how much is shared";
+    match error {
+        AskError::Again => Error::new(libc::EAGAIN, DOING),
+        AskError::CannotSay => Error::new(libc::ENODATA, DOING),
+        AskError::Gone => Error::new(libc::ESTALE, DOING),
+        AskError::Io(error) => Error::new(error.raw_os_error().unwrap_or(libc::EIO), DOING),
+    }
+}
