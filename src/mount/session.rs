@@ -6,15 +6,16 @@ use super::places::Places;
 use super::ready::DaemonEnd;
 use super::refusal::Refusal;
 use super::{signals, systemd};
-use crate::fs::backing::DiskBacking;
+use crate::fs::backing::{DiskBacking, Resolve};
 use crate::fs::device::DeviceTable;
 use crate::fs::{self, Inodes, Passthrough};
 use crate::fuse::Adapter;
+use crate::sharing::Limits;
 use crate::sys::{lease, limits};
 use std::io;
 use std::os::fd::AsFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 
 /// Serves until the mount is gone. Called in the daemon, while it has one thread.
 ///
@@ -44,6 +45,8 @@ pub(super) fn serve(places: Places, options: &Options, ready: DaemonEnd) -> Resu
         places.source_path,
         places.point
     );
+    settle_what_was_before(Arc::clone(filesystem.engine()))
+        .map_err(Refusal::system("starting a thread"))?;
     signals::watch(signal_set, attachment.clone()).map_err(Refusal::system("starting a thread"))?;
 
     let failed = Arc::new(AtomicBool::new(false));
@@ -77,6 +80,19 @@ pub(super) fn serve(places: Places, options: &Options, ready: DaemonEnd) -> Resu
     Ok(())
 }
 
+/// What was dirty or half removed before the mount is settled while it already serves: the first
+/// question waits for it, ordinary work does not.
+fn settle_what_was_before(engine: Arc<fs::Engine>) -> io::Result<()> {
+    std::thread::Builder::new()
+        .name("settle".to_owned())
+        .spawn(move || {
+            if let Err(error) = engine.start() {
+                log::warn!("what was changed before mounting could not be settled: {error}");
+            }
+        })
+        .map(drop)
+}
+
 /// Builds the filesystem on its engine, and the engine on the disk.
 fn filesystem(
     places: &Places,
@@ -86,20 +102,30 @@ fn filesystem(
     let build = || -> io::Result<Arc<Passthrough>> {
         let source = places.source.try_clone()?;
         let devices = Arc::new(DeviceTable::new(source.as_fd())?);
-        let options = fs_options(options, descriptors);
-        let inodes = Inodes::new(source, Arc::clone(&devices), options.descriptors)
+        let fs_options = fs_options(options, descriptors);
+        let inodes = Inodes::new(source, Arc::clone(&devices), fs_options.descriptors)
             .map_err(|error| io::Error::from_raw_os_error(error.errno()))?;
-        let engine = fs::Engine::new(DiskBacking::new(devices));
-        Ok(Arc::new(Passthrough::new(
-            Arc::new(inodes),
-            options,
-            engine,
-        )))
+        let inodes = Arc::new(inodes);
+        let backing = DiskBacking::new(devices);
+        let resolver: Weak<dyn Resolve> =
+            Arc::downgrade(&(Arc::clone(&inodes) as Arc<dyn Resolve>));
+        backing.resolve_through(resolver);
+        let engine = fs::Engine::new(backing, limits_of(options));
+        Ok(Arc::new(Passthrough::new(inodes, fs_options, engine)))
     };
     build().map_err(Refusal::system(format!(
         "looking at the source {:?}",
         places.source_path
     )))
+}
+
+fn limits_of(options: &Options) -> Limits {
+    Limits {
+        cache_size: options.cache_size,
+        wait: options.wait,
+        max_age: options.max_age,
+        max_trust: options.max_trust,
+    }
 }
 
 fn fs_options(options: &Options, descriptors: u64) -> fs::Options {
