@@ -31,7 +31,7 @@ test: deps
 # WORK=scan,questions  QUICK=1  ARGS='--help'; see docs/benchmarks.md.
 bench: deps
 	$(CARGO) build --release --workspace
-	$(CARGO) bench --bench bench -- $(if $(WORK),--work $(WORK)) $(if $(QUICK),--quick) $(ARGS)
+	$(CARGO) bench --bench bench -- --out target/bench $(if $(WORK),--work $(WORK)) $(if $(QUICK),--quick) $(ARGS)
 
 # What the tests and the demo need from the distribution, installed when missing.
 deps:
