@@ -22,7 +22,7 @@ const NOTHING_CACHED: &str = "sharelens, nothing cached";
 const ALL_CACHED: &str = "sharelens, all cached";
 
 fn run(settings: &Settings) -> Result<Tables> {
-    let (extents, clones) = settings.size((32_000, 1000), (300, 20));
+    let (extents, clones) = settings.size((32_000, 1000), (300, 30));
     let writes = settings.size(50, 5);
     let kind = FsKind::Xfs { groups: 4 };
     let image = Image::create(settings, kind, 16 << 30)?;

@@ -4,6 +4,7 @@ use super::{Workload, stats};
 use crate::harness::{
     Context, FsKind, Image, Result, Samples, Settings, Side, Table, Tables, View, interrupted,
 };
+use crate::raw::generate::clone_file;
 use rustix::fs::{AtFlags, Timespec, Timestamps};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -35,8 +36,15 @@ fn run(settings: &Settings) -> Result<Tables> {
             for side in &Side::all(settings) {
                 fs::create_dir(&directory)?;
                 write_files(&directory, times)?;
+                let shared = directory.join(SHARED);
+                fs::write(&shared, [b's'; 5000])?;
+                clone_file(&shared, &directory.join("clone"))?;
                 image.settle()?;
                 let view = side.open(settings, &directory)?;
+                if side.answers() {
+                    // With a shared file known, every change has something to lose.
+                    stats::ask_number(&view.root().join(SHARED), "shared_bytes")?;
+                }
                 let counted = round == 0 && side.name() == "sharelens";
                 bench.turn(side, &view, counted).context(side.name())?;
                 view.close()?;
@@ -48,6 +56,9 @@ fn run(settings: &Settings) -> Result<Tables> {
     }
     Ok(tables)
 }
+
+/// A file with a clone, about which sharelens was asked.
+const SHARED: &str = "shared";
 
 fn file(root: &Path, number: usize) -> PathBuf {
     root.join(format!("f{number}"))
@@ -121,8 +132,8 @@ impl Bench<'_> {
         let title = format!("Time an operation, {} files, {}", self.times, kind.name());
         let mut table = self.samples.table(title, "operation");
         table.remark(format!(
-            "Medians of {rounds}; files of 5,000 bytes on disk, mount fresh; in parentheses the \
-             ratio to native. What opens also closes."
+            "Medians of {rounds}; files of 5,000 bytes on disk, mount fresh, a shared file known; in \
+             parentheses the ratio to native. What opens also closes."
         ));
         let calls: Vec<_> = self
             .calls
