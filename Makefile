@@ -29,7 +29,8 @@ test: deps
 	$(CARGO) test --workspace
 
 # WORK=scan,questions  QUICK=1  ARGS='--help'; see docs/benchmarks.md.
-bench: deps
+bench:
+	@scripts/deps.sh fio:fio bindfs:bindfs btrfs:btrfs-progs
 	$(CARGO) build --release --workspace
 	$(CARGO) bench --bench bench -- --out target/bench $(if $(WORK),--work $(WORK)) $(if $(QUICK),--quick) $(ARGS)
 

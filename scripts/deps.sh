@@ -1,12 +1,12 @@
 #!/bin/sh
 # Installs what the demo and the tests need, on Debian and Ubuntu; elsewhere says what is missing.
-# Does nothing when everything is there.
+# Does nothing when everything is there. Arguments: further program:package pairs.
 set -eu
 
 # program:package
 needed="mkfs.xfs:xfsprogs mkfs.btrfs:btrfs-progs mkfs.ext4:e2fsprogs fusermount3:fuse3
     getfattr:attr getfacl:acl losetup:mount findmnt:util-linux git:git sqlite3:sqlite3 rsync:rsync tar:tar
-    setpriv:util-linux cc:gcc"
+    setpriv:util-linux cc:gcc $*"
 
 PATH="$PATH:/usr/sbin:/sbin"
 packages=

@@ -157,8 +157,9 @@ fn many_clones(settings: &Settings) -> Result<Table> {
     ]);
     let view = Side::sharelens("sharelens", "").open(settings, image.root())?;
     let begin = Instant::now();
-    let found = stats::ask_number(view.root(), "files").context("sharelens")?;
+    stats::ask(view.root(), "summary").context("sharelens")?;
     let first = begin.elapsed().as_secs_f64();
+    let found = stats::ask_number(view.root(), "files").context("sharelens")?;
     if found != files.len() as u64 {
         return Err(format!("sharelens: {found} files of {}", files.len()).into());
     }

@@ -171,8 +171,9 @@ impl Bench<'_> {
         let daemon = view.daemon().ok_or("no daemon")?;
         let (switches, resident) = (daemon.voluntary_switches()?, daemon.resident()?);
         let begin = Instant::now();
-        let files = stats::ask_number(&root, "files")?;
+        stats::ask(&root, "summary")?;
         let time = begin.elapsed().as_secs_f64();
+        let files = stats::ask_number(&root, "files")?;
         let expected = 2 * self.tree.files as u64 + 2;
         if files != expected {
             return Err(format!("{files} files where there are {expected}").into());
