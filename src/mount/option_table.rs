@@ -358,6 +358,12 @@ pub static TABLE: &[OptionSpec] = &[
         |_, _| Ok(()),
     ),
     ignored!("defaults", "the defaults of all options"),
+    // What the mount table shows of a FUSE mount comes back with a remount.
+    ignored!("user_id", "set by sharelens"),
+    ignored!("group_id", "set by sharelens"),
+    ignored!("rootmode", "set by sharelens"),
+    ignored!("max_read", "set by the kernel"),
+    ignored!("blksize", "set by the kernel"),
     ignored!("relatime", "access times are the backing filesystem's"),
     ignored!("norelatime", "access times are the backing filesystem's"),
     ignored!("strictatime", "access times are the backing filesystem's"),

@@ -6,6 +6,8 @@
 use super::mountinfo::{self, MountEntry};
 use super::refusal::Refusal;
 use super::umount;
+use crate::sys::fiemap;
+use crate::sys::statfs::{self, FilesystemKind};
 use nix::fcntl::{OFlag, open, openat};
 use nix::sys::stat::{FileStat, Mode, fstat};
 use std::io;
@@ -25,7 +27,7 @@ pub struct Places {
     pub in_place: bool,
     /// Mode of the source, for the root of the mount.
     pub mode: u32,
-    /// What a person should know: dead mounts removed.
+    /// What a person should know: dead mounts removed, numbers that cannot be had.
     pub notices: Vec<String>,
 }
 
@@ -35,7 +37,7 @@ pub struct Places {
 /// # Errors
 /// The first reason why these two cannot be used.
 pub fn open_places(source: &Path, point: Option<&Path>) -> Result<Places, Refusal> {
-    let notices = clear_dead(&resolve(point.unwrap_or(source)))?;
+    let mut notices = clear_dead(&resolve(point.unwrap_or(source)))?;
     let fd = open_source(source)?;
     let source_path = resolve(source);
     let point_given = point.unwrap_or(source);
@@ -66,6 +68,11 @@ pub fn open_places(source: &Path, point: Option<&Path>) -> Result<Places, Refusa
         if lies_below(&fd, identity(&point_stat))? {
             return Err(Refusal::SourceInsidePoint { source_path, point });
         }
+    }
+    if lacks_fiemap(&fd) {
+        notices.push(format!(
+            "the filesystem of {source_path:?} has no FIEMAP and cannot say what is shared: the virtual attributes will be absent (ENODATA)"
+        ));
     }
     Ok(Places {
         source: fd,
@@ -160,6 +167,23 @@ pub fn is_dead(point: &Path) -> bool {
         nix::sys::statvfs::statvfs(point),
         Err(nix::Error::ENOTCONN | nix::Error::ECONNABORTED)
     )
+}
+
+/// Whether the filesystem cannot map files, as far as it can be tried: on a file without a name,
+/// which is gone when it is closed. XFS and btrfs need no trying.
+fn lacks_fiemap(source: &OwnedFd) -> bool {
+    let known = statfs::filesystem(source.as_fd())
+        .is_ok_and(|info| !matches!(info.kind, FilesystemKind::Other(_)));
+    if known {
+        return false;
+    }
+    let flags = OFlag::O_TMPFILE | OFlag::O_RDWR | OFlag::O_CLOEXEC;
+    let Ok(file) = openat(source, ".", flags, Mode::S_IRUSR | Mode::S_IWUSR) else {
+        return false;
+    };
+    fiemap::Batch::new(1)
+        .read(file.as_fd(), 0, |_| {})
+        .is_err_and(|error| matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOTTY)))
 }
 
 fn stat(fd: std::os::fd::BorrowedFd<'_>, path: &Path) -> Result<FileStat, Refusal> {

@@ -102,6 +102,9 @@ fn filesystem(
     let build = || -> io::Result<Arc<Passthrough>> {
         let source = places.source.try_clone()?;
         let devices = Arc::new(DeviceTable::new(source.as_fd())?);
+        if let Err(error) = devices.watch() {
+            log::info!("changes behind the mount are not watched: {error}");
+        }
         let fs_options = fs_options(options, descriptors);
         let inodes = Inodes::new(source, Arc::clone(&devices), fs_options.descriptors)
             .map_err(|error| io::Error::from_raw_os_error(error.errno()))?;

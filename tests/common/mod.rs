@@ -27,7 +27,7 @@ pub mod truth;
 
 pub use image::{Image, ImageBuilder, Kind, MountedTmpfs};
 pub use mounted::{Mounted, MountedBuilder};
-pub use run::{Output, output, run, try_run};
+pub use run::{Output, output, output_within, run, try_run};
 pub use truth::{Numbers, Piece};
 
 use std::path::{Path, PathBuf};

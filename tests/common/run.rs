@@ -25,6 +25,11 @@ impl Output {
 
 /// Runs a command to its end; panics after [`LIMIT`].
 pub fn output(command: &mut Command) -> Output {
+    output_within(command, LIMIT)
+}
+
+/// Runs a command to its end; panics after `limit`.
+pub fn output_within(command: &mut Command, limit: Duration) -> Output {
     let mut child = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -48,9 +53,9 @@ pub fn output(command: &mut Command) -> Output {
         if let Some(status) = child.try_wait().unwrap() {
             break status;
         }
-        if started.elapsed() > LIMIT {
+        if started.elapsed() > limit {
             let _ = child.kill();
-            panic!("{command:?} did not end within {LIMIT:?}");
+            panic!("{command:?} did not end within {limit:?}");
         }
         let pause = if started.elapsed() < Duration::from_millis(50) {
             1

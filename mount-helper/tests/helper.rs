@@ -1,0 +1,198 @@
+//! `mount.sharelens` under the real mount(8): `mount -t`, `mount -a` on an fstab of the test's own,
+//! findmnt, umount, remount, exit codes.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    missing_docs
+)]
+
+#[path = "../../tests/common/mod.rs"]
+mod common;
+
+use common::files::write_synced;
+use common::{Image, Output, mount_type, run, try_run};
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const HELPER: &str = env!("CARGO_BIN_EXE_mount-sharelens");
+const NAMES: [&str; 2] = ["/sbin/mount.sharelens", "/sbin/mount.fuse.sharelens"];
+
+/// The helper where mount(8) looks for it, unless an installed one is there already.
+struct Installed {
+    links: Vec<PathBuf>,
+    _only_one: nix::fcntl::Flock<fs::File>,
+}
+
+impl Installed {
+    fn new() -> Self {
+        let lock = fs::File::create("/tmp/sharelens-test-helper.lock").unwrap();
+        let only_one = nix::fcntl::Flock::lock(lock, nix::fcntl::FlockArg::LockExclusive).unwrap();
+        let mut links = Vec::new();
+        for name in NAMES {
+            let link = PathBuf::from(name);
+            // One that a test left behind when it was killed points nowhere, or to an old build.
+            if fs::read_link(&link).is_ok_and(|to| to.ends_with("mount-sharelens")) {
+                fs::remove_file(&link).unwrap();
+            }
+            if symlink(HELPER, &link).is_ok() {
+                links.push(link);
+            }
+        }
+        Self {
+            links,
+            _only_one: only_one,
+        }
+    }
+}
+
+impl Drop for Installed {
+    fn drop(&mut self) {
+        for link in &self.links {
+            let _ = fs::remove_file(link);
+        }
+    }
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+fn helper(arguments: &[&str]) -> Output {
+    common::output(Command::new(HELPER).args(arguments))
+}
+
+#[test]
+fn mount_t_mounts_and_umount_unmounts() {
+    let Some(image) = Image::xfs() else { return };
+    let _installed = Installed::new();
+    let (tree, point) = (image.tree(), image.beside("view"));
+    write_synced(&tree.join("file"), 1, 5000);
+    for kind in ["sharelens", "fuse.sharelens"] {
+        run(
+            "mount",
+            ["-t", kind, text(&tree), text(&point), "-o", "nosuid,wait=5"],
+        );
+        assert_eq!(mount_type(&point).as_deref(), Some("fuse.sharelens"));
+        assert_eq!(fs::read(point.join("file")).unwrap().len(), 5000);
+        let found = run("findmnt", ["-no", "SOURCE,FSTYPE,OPTIONS", text(&point)]);
+        assert!(
+            found.starts_with(text(&tree))
+                && found.contains("fuse.sharelens")
+                && found.contains("nosuid"),
+            "{found}"
+        );
+        run("umount", [text(&point)]);
+        assert_eq!(mount_type(&point), None);
+    }
+}
+
+#[test]
+fn mount_a_mounts_a_line_of_fstab_with_options_of_every_kind() {
+    let Some(image) = Image::xfs() else { return };
+    let _installed = Installed::new();
+    let (tree, point) = (image.tree(), image.beside("view"));
+    let manual = image.beside("manual");
+    let table = image.beside("etc").join("fstab");
+    fs::write(
+        &table,
+        format!(
+            "{tree} {point} sharelens defaults,nofail,_netdev,x-systemd.automount,allow_other,list_xattrs 0 0\n\
+             {tree} {manual} sharelens noauto,ro 0 0\n",
+            tree = text(&tree),
+            point = text(&point),
+            manual = text(&manual),
+        ),
+    )
+    .unwrap();
+    run("mount", ["-a", "-T", text(&table)]);
+    assert_eq!(mount_type(&point).as_deref(), Some("fuse.sharelens"));
+    assert_eq!(mount_type(&manual), None);
+    run("mount", ["-a", "-T", text(&table)]);
+    assert_eq!(
+        common::mounts_below(&point).len(),
+        1,
+        "a second mount -a changes nothing"
+    );
+    run("umount", [text(&point)]);
+    run("mount", ["-T", text(&table), text(&manual)]);
+    let error = fs::write(manual.join("new"), "x").unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(libc::EROFS));
+    run("umount", [text(&manual)]);
+}
+
+#[test]
+fn a_line_of_fstab_can_cover_a_directory_in_place() {
+    let Some(image) = Image::xfs() else { return };
+    let _installed = Installed::new();
+    let tree = image.tree();
+    write_synced(&tree.join("file"), 1, 5000);
+    run("mount", ["-t", "sharelens", text(&tree), text(&tree)]);
+    assert_eq!(mount_type(&tree).as_deref(), Some("fuse.sharelens"));
+    let numbers = common::files::asked(&tree.join("file")).unwrap();
+    assert_eq!(numbers.bytes, 8192);
+    run("umount", [text(&tree)]);
+    assert_eq!(mount_type(&tree), None);
+}
+
+#[test]
+fn failures_have_the_exit_codes_of_mount_8_and_a_reason() {
+    let Some(image) = Image::xfs() else { return };
+    let (tree, point) = (image.tree(), image.beside("view"));
+    let said = helper(&["/nowhere", text(&point)]);
+    assert_eq!(said.code, Some(32));
+    assert!(
+        said.stderr
+            .contains("the source \"/nowhere\" does not exist"),
+        "{said:?}"
+    );
+    let said = helper(&[text(&tree), text(&point), "-o", "wiat=3"]);
+    assert_eq!(said.code, Some(1));
+    assert!(said.stderr.contains("did you mean wait?"), "{said:?}");
+    assert_eq!(helper(&[]).code, Some(1));
+    assert_eq!(helper(&["--help"]).code, Some(0));
+    assert_eq!(mount_type(&point), None);
+    let _installed = Installed::new();
+    let said = try_run("mount", ["-t", "sharelens", "/nowhere", text(&point)]);
+    assert_eq!(said.code, Some(32), "{said:?}");
+}
+
+#[test]
+fn sloppy_fake_and_verbose_are_understood() {
+    let Some(image) = Image::xfs() else { return };
+    let (tree, point) = (image.tree(), image.beside("view"));
+    let said = helper(&[text(&tree), text(&point), "-sfnv", "-o", "rw,compress=zstd"]);
+    assert!(said.ok(), "{said:?}");
+    assert!(said.stderr.contains("would mount"), "{said:?}");
+    assert_eq!(mount_type(&point), None);
+    let said = helper(&[
+        text(&tree),
+        text(&point),
+        "-n",
+        "-o",
+        "rw",
+        "-t",
+        "fuse.sharelens",
+    ]);
+    assert!(said.ok() && said.stderr.is_empty(), "{said:?}");
+    assert_eq!(mount_type(&point).as_deref(), Some("fuse.sharelens"));
+    run("umount", [text(&point)]);
+}
+
+#[test]
+fn remounting_changes_the_generic_options() {
+    let Some(image) = Image::xfs() else { return };
+    let _installed = Installed::new();
+    let (tree, point) = (image.tree(), image.beside("view"));
+    run("mount", ["-t", "sharelens", text(&tree), text(&point)]);
+    fs::write(point.join("a"), "x").unwrap();
+    run("mount", ["-o", "remount,ro", text(&point)]);
+    let error = fs::write(point.join("b"), "x").unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(libc::EROFS));
+    run("mount", ["-o", "remount,rw", text(&point)]);
+    fs::write(point.join("b"), "x").unwrap();
+    run("umount", [text(&point)]);
+}
