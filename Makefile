@@ -11,7 +11,7 @@ BINDIR = $(DESTDIR)$(PREFIX)/bin
 MANDIR = $(DESTDIR)$(PREFIX)/share/man
 RELEASE = target/release
 
-.PHONY: all build demo test bench deps check install uninstall clean
+.PHONY: all build demo test soak bench deps check install uninstall clean
 
 all: build
 
@@ -27,6 +27,10 @@ demo: deps build
 test: deps
 	$(CARGO) build --workspace --all-targets
 	$(CARGO) test --workspace
+
+# The differential test of exactness with fresh seeds: SECONDS=3600 FS=xfs IO=passthrough STEPS=1000
+soak: deps
+	$(CARGO) test --test differential -- --ignored --nocapture soak
 
 # WORK=scan,questions  QUICK=1  ARGS='--help'; see docs/benchmarks.md.
 bench:

@@ -5,6 +5,9 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+/// A filesystem in memory.
+const MEMORY: &str = "/dev/shm";
+
 /// Which filesystem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -23,9 +26,17 @@ pub struct ImageBuilder {
     rmapbt: bool,
     mkfs: Vec<String>,
     options: String,
+    in_memory: bool,
 }
 
 impl ImageBuilder {
+    /// Keeps the image in memory where there is enough of it: for tests that settle the
+    /// filesystem so often that the machine's disk would be what they measure.
+    pub fn in_memory(mut self) -> Self {
+        self.in_memory = has_room(Path::new(MEMORY), self.mebibytes << 20);
+        self
+    }
+
     /// Size of the (sparse) image in MiB.
     pub fn size_mib(mut self, mebibytes: u64) -> Self {
         self.mebibytes = mebibytes;
@@ -74,7 +85,11 @@ impl ImageBuilder {
             return None;
         }
         let scratch = Scratch::new(&format!("{:?}", self.kind).to_lowercase());
-        let file = scratch.path().join("disk.img");
+        let file = if self.in_memory {
+            Path::new(MEMORY).join(scratch.path().file_name().unwrap())
+        } else {
+            scratch.path().join("disk.img")
+        };
         File::create(&file)
             .and_then(|image| image.set_len(self.mebibytes << 20))
             .unwrap();
@@ -100,6 +115,10 @@ impl ImageBuilder {
         run(mkfs, &arguments);
         let point = scratch.dir("fs");
         let device = attach(&file);
+        if self.in_memory {
+            // The loop device holds it; without a name nothing can leave it behind.
+            std::fs::remove_file(&file).unwrap();
+        }
         let mut mount: Vec<&str> = vec![&device, point.to_str().unwrap()];
         if !self.options.is_empty() {
             mount.extend(["-o", &self.options]);
@@ -136,6 +155,7 @@ impl Image {
             rmapbt: true,
             mkfs: Vec::new(),
             options: String::new(),
+            in_memory: false,
         }
     }
 
@@ -218,6 +238,12 @@ impl Drop for MountedTmpfs {
     fn drop(&mut self) {
         unmount_all(self.scratch.path());
     }
+}
+
+/// Whether the filesystem at `path` has twice `bytes` free.
+fn has_room(path: &Path, bytes: u64) -> bool {
+    nix::sys::statvfs::statvfs(path)
+        .is_ok_and(|space| space.blocks_available() * space.fragment_size() / 2 > bytes)
 }
 
 /// Unmounts everything below `path`: properly, then by force.

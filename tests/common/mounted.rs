@@ -72,8 +72,8 @@ impl MountedBuilder {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(File::create(&log).unwrap());
-        let mut daemon = command.spawn().unwrap();
         let before = mount_count(&self.point);
+        let mut daemon = command.spawn().unwrap();
         let started = Instant::now();
         loop {
             if let Some(status) = daemon.try_wait().unwrap() {
