@@ -7,6 +7,8 @@
 //! without settling it first.
 
 use super::backing::Stamp;
+use crate::extent::PhysRange;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What settling found a file to be like, to be compared at the next time.
@@ -70,6 +72,8 @@ pub(crate) struct Active {
     pub(crate) foreign: bool,
     /// No record of a sharer was stored since its sharers were last invalidated.
     pub(crate) sharers_invalid: bool,
+    /// Everything that its map showed as shared when it was looked at after a foreign change.
+    pub(crate) shared: Option<Arc<[PhysRange]>>,
     /// What it was like when it was last settled.
     pub(crate) baseline: Option<Baseline>,
 }

@@ -6,7 +6,7 @@
 //! - it stays one for as long as no copy names the file, because other changes only end sharing;
 //! - its ranges are sorted and do not touch, and are at most [`Cover::LIMIT`].
 
-use crate::extent::{Bytes, ExtentMap, PhysRange, Physical};
+use crate::extent::{Bytes, Extent, ExtentMap, PhysRange, Physical};
 use std::sync::Arc;
 
 /// What is known of the space that a file shares with others.
@@ -31,7 +31,7 @@ impl Cover {
 
     /// The cover of a file on a filesystem that shares by block.
     pub(crate) fn of_blocks(map: &ExtentMap) -> Self {
-        Self::of_ranges(map.shared().filter_map(|extent| extent.phys_range()), true)
+        Self::of_ranges(map.shared().filter_map(Extent::phys_range), true)
     }
 
     /// The cover of a file on a filesystem that shares by extent item, of which `items` are those
@@ -62,15 +62,7 @@ impl Cover {
 
     /// The smallest cover of these ranges; `exact` when they hold nothing else.
     fn of_ranges(ranges: impl IntoIterator<Item = PhysRange>, exact: bool) -> Self {
-        let mut ranges: Vec<_> = ranges.into_iter().collect();
-        ranges.sort_unstable();
-        let mut merged: Vec<PhysRange> = Vec::new();
-        for range in ranges {
-            match merged.last_mut() {
-                Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
-                _ => merged.push(range),
-            }
-        }
+        let mut merged = merged(ranges);
         let fits = merged.len() <= Self::LIMIT;
         if !fits {
             merged = hulls(&merged);
@@ -125,23 +117,7 @@ impl Cover {
 
     /// Whether every range of `other` lies within one of this one's.
     pub(crate) fn contains(&self, other: &Self) -> bool {
-        let ours = self.ranges();
-        other.ranges().iter().all(|range| {
-            let before = ours.partition_point(|own| own.start <= range.start);
-            before
-                .checked_sub(1)
-                .and_then(|at| ours.get(at))
-                .is_some_and(|own| range.end <= own.end)
-        })
-    }
-
-    /// Whether sharing within `new` proves nothing that `self` did not say already: only an exact
-    /// cover can tell.
-    pub(crate) fn explains(&self, new: &Self) -> bool {
-        match self {
-            Self::Unknown | Self::Hulls(_) => new.is_empty(),
-            Self::Empty | Self::One(_) | Self::Exact(_) => self.contains(new),
-        }
+        contains(self.ranges(), other.ranges())
     }
 
     /// Bytes it takes beside its own size.
@@ -151,6 +127,36 @@ impl Cover {
             Self::Exact(ranges) | Self::Hulls(ranges) => size_of_val::<[PhysRange]>(ranges) + 24,
         }
     }
+}
+
+/// Whether every range of `inner` lies within one of `outer`; both are merged and sorted.
+pub(crate) fn contains(outer: &[PhysRange], inner: &[PhysRange]) -> bool {
+    inner.iter().all(|range| {
+        let before = outer.partition_point(|own| own.start <= range.start);
+        before
+            .checked_sub(1)
+            .and_then(|at| outer.get(at))
+            .is_some_and(|own| range.end <= own.end)
+    })
+}
+
+/// The ranges sorted, and merged where they touch.
+fn merged(ranges: impl IntoIterator<Item = PhysRange>) -> Vec<PhysRange> {
+    let mut ranges: Vec<_> = ranges.into_iter().collect();
+    ranges.sort_unstable();
+    let mut merged: Vec<PhysRange> = Vec::new();
+    for range in ranges {
+        match merged.last_mut() {
+            Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
+            _ => merged.push(range),
+        }
+    }
+    merged
+}
+
+/// Everything that a map shows as shared, sorted and merged.
+pub(crate) fn shared_ranges(map: &ExtentMap) -> Vec<PhysRange> {
+    merged(map.shared().filter_map(Extent::phys_range))
 }
 
 fn widened(range: PhysRange, by: Bytes) -> PhysRange {
@@ -250,7 +256,7 @@ mod tests {
         let map = map(&[(0x80000, 0x1000, ExtentFlags::SHARED)]);
         let widened = Cover::of_items(&map, None, Bytes(0x1000));
         assert_eq!(widened.ranges(), [range(0x7f000, 0x82000)]);
-        assert!(!widened.explains(&cover(&[(0x80000, 0x81000)])));
+        assert!(matches!(widened, Cover::Hulls(_)));
     }
 
     #[test]

@@ -6,10 +6,11 @@
 //! maps of changed files are looked at before the next answer ([`Engine::look_at_foreign`]).
 
 use super::backing::{Backing, Event};
-use super::cover::Cover;
+use super::cover::{Cover, contains};
 use super::engine::Engine;
 use super::key::{DeviceIndex, FileKey};
 use super::state::State;
+use crate::extent::PhysRange;
 use std::io;
 use std::time::Duration;
 
@@ -52,7 +53,7 @@ impl<B: Backing> Engine<B> {
             let before = state.active(file).map(|active| active.touches);
             drop(state);
 
-            let found = self.read_cover(file)?;
+            let found = self.read_shared(file)?;
 
             let mut state = self.lock_for(device);
             let touched = state.active(file).map(|active| active.touches) != before;
@@ -65,19 +66,22 @@ impl<B: Backing> Engine<B> {
                 continue;
             };
             let old = state.cover(slot);
-            let new = found.unwrap_or(Cover::Unknown);
-            if !new.is_known() || !old.explains(&new) {
-                state.lose_all(id);
+            let (cover, ranges) = match found {
+                Some(found) => (found.cover, Some(found.ranges)),
+                None => (Cover::Unknown, None),
+            };
+            if !state.explains(slot, ranges.as_deref()) {
+                // It may have become a clone of any file, which then shares more than is known.
+                state.forget_space(id);
             }
-            if old != new {
-                state.drop_record(slot);
-                if old.is_known() {
-                    state.lose(slot, &old);
-                }
-                state.set_cover(slot, new);
+            state.drop_record(slot);
+            if old.is_known() && !cover.contains(&old) {
+                state.lose(slot, &old);
             }
+            state.set_cover(slot, cover);
             if let Some(active) = state.active(file) {
                 active.foreign = false;
+                active.shared = ranges;
             }
             state.calm(file);
         }
@@ -125,6 +129,24 @@ impl State {
                 }
                 self.due_barriers();
             }
+        }
+    }
+
+    /// Whether these shared ranges of a file that somebody else changed were all known to be
+    /// shared before; `None` stands for a file that is gone.
+    fn explains(&self, slot: super::table::Slot, ranges: Option<&[PhysRange]>) -> bool {
+        let Some(ranges) = ranges else {
+            return true;
+        };
+        let before = self
+            .actives
+            .get(&slot.0)
+            .and_then(|active| active.shared.as_deref());
+        let cover = self.cover(slot);
+        match (before, &cover) {
+            (Some(before), _) => contains(before, ranges),
+            (None, Cover::Unknown | Cover::Hulls(_)) => ranges.is_empty(),
+            (None, _) => contains(cover.ranges(), ranges),
         }
     }
 

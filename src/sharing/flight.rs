@@ -245,6 +245,8 @@ impl<B: Backing> Engine<B> {
                 }
                 settled.push(other);
             }
+            // Settling may have found files that are gone.
+            let doubt = self.flush_removals(device)? || doubt;
             let mut state = self.lock_for(device);
             let space = state.space_of(file);
             if want == Want::Numbers

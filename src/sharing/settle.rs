@@ -7,13 +7,14 @@
 
 use super::active::Baseline;
 use super::backing::{Backing, Liveness, Removals, SharingUnit, Stamp, WriteHold};
-use super::cover::Cover;
+use super::cover::{Cover, shared_ranges};
 use super::engine::Engine;
 use super::faults::Fault;
 use super::key::{DeviceIndex, FileKey};
 use super::state::State;
-use crate::extent::{Extent, ExtentMap, FileOffset, MapBuilder};
+use crate::extent::{Extent, ExtentMap, FileOffset, MapBuilder, PhysRange};
 use std::io;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How long after its removal a file's blocks may be shown as shared where removals can neither
@@ -34,6 +35,13 @@ pub(crate) enum Reading {
     Torn,
     /// The time was up.
     TooLong,
+}
+
+/// What a file shares, as its map stands.
+pub(crate) struct Shared {
+    pub(crate) cover: Cover,
+    /// Everything that is flagged shared, sorted and merged.
+    pub(crate) ranges: Arc<[PhysRange]>,
 }
 
 /// The state of a file when its settling began.
@@ -215,7 +223,7 @@ impl<B: Backing> Engine<B> {
         if !wild {
             return Ok(changed);
         }
-        let Some(cover) = self.read_cover(file)? else {
+        let Some(Shared { cover, .. }) = self.read_shared(file)? else {
             self.bury(file);
             return Ok(true);
         };
@@ -386,20 +394,25 @@ impl<B: Backing> Engine<B> {
         })
     }
 
-    /// The cover of a file as its map stands, nothing written back; `None` when it is gone. A
+    /// What a file shares as its map stands, nothing written back; `None` when it is gone. A
     /// map that does not come to rest is read at one moment in the end.
-    pub(crate) fn read_cover(&self, file: FileKey) -> io::Result<Option<Cover>> {
+    pub(crate) fn read_shared(&self, file: FileKey) -> io::Result<Option<Shared>> {
         let opened = match self.backing.open(file) {
             Err(error) if error.raw_os_error() == Some(libc::ESTALE) => return Ok(None),
             opened => opened?,
         };
         for batch in [BATCH, WHOLE] {
             if let Reading::Whole(map, _, _) = self.read_map(&opened, batch, false, None)? {
-                return Ok(Some(self.cover_of(file.device, &opened, &map)?));
+                return Ok(Some(Shared {
+                    cover: self.cover_of(file.device, &opened, &map)?,
+                    ranges: shared_ranges(&map).into(),
+                }));
             }
         }
         // It changes all the time: everything that it may share.
-        Ok(Some(Cover::of_everything()))
+        let cover = Cover::of_everything();
+        let ranges = cover.ranges().into();
+        Ok(Some(Shared { cover, ranges }))
     }
 
     /// The cover of a file with at most `most` records; `None` for larger ones and where it
