@@ -99,7 +99,7 @@ impl<B: Backing> Engine<B> {
             limits,
             watches,
             faults,
-            state: Mutex::new(State::new(limits.cache_size, faults)),
+            state: Mutex::new(State::new(limits.cache_size, watches, faults)),
             changed: Condvar::default(),
             events: Mutex::new(Vec::new()),
             pool: Pool::new(THREADS),

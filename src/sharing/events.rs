@@ -192,7 +192,9 @@ impl State {
         } else {
             self.lose_all_shared(space);
         }
-        if !cover.is_empty() {
+        // A clone of it that others made may not have been taken in yet: then it shared all the
+        // same.
+        if !cover.is_empty() || self.watches {
             self.note_removal(file.device, now);
         }
         self.forget(slot);

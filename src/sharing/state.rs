@@ -93,11 +93,13 @@ pub(crate) struct State {
     pub(crate) stats: Stats,
     /// A sweep over the active files is under way.
     pub(crate) sweeping: bool,
+    /// Foreign changes are reported.
+    pub(crate) watches: bool,
     pub(crate) faults: Faults,
 }
 
 impl State {
-    pub(crate) fn new(cache_size: Bytes, faults: Faults) -> Self {
+    pub(crate) fn new(cache_size: Bytes, watches: bool, faults: Faults) -> Self {
         Self {
             table: FileTable::default(),
             actives: KeyMap::default(),
@@ -111,6 +113,7 @@ impl State {
             queue: None,
             stats: Stats::default(),
             sweeping: false,
+            watches,
             faults,
         }
     }
