@@ -211,6 +211,8 @@ impl<B: Backing> Engine<B> {
             let copies = state.active(file).map(|active| active.copies);
             drop(state);
             let cover = self.read_small_cover(file, READ_AHEAD);
+            // What others did before it was read must count while the cover is still unknown.
+            self.drain();
             state = self.lock_for(file.device);
             let Some(cover) = cover else {
                 break;
@@ -256,7 +258,12 @@ impl<B: Backing> Engine<B> {
                     }
                     if let Some(slot) = state.table.find(from) {
                         state.drop_record(slot);
-                        if !failed {
+                        let cover = state.cover(slot);
+                        if !failed && cover.is_known() {
+                            // Its unseen writes until now go with the old cover.
+                            if state.active(from).is_some_and(|active| !active.is_idle()) {
+                                state.lose(slot, &cover);
+                            }
                             state.set_cover(slot, Cover::Unknown);
                         }
                     }

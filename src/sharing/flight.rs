@@ -290,6 +290,8 @@ impl<B: Backing> Engine<B> {
             };
             let cover = self.cover_of(device, &opened, &map)?;
             drop(opened);
+            // What others did before it was read belongs to the old cover.
+            self.drain();
 
             // What the map shows to be around it.
             let mut around = self.lock_for(device).hot(space, &cover, true);

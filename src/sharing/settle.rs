@@ -227,6 +227,7 @@ impl<B: Backing> Engine<B> {
             self.bury(file);
             return Ok(true);
         };
+        self.drain();
         let mut state = self.lock_for(file.device);
         if state.active(file).map(|active| active.copies) == copies
             && let Some(slot) = state.table.find(file)
