@@ -27,7 +27,7 @@ fn abilities() -> Abilities {
     }
 }
 
-fn setting() -> Setting {
+pub fn setting() -> Setting {
     Setting {
         abilities: abilities(),
         passthrough: true,

@@ -476,7 +476,14 @@ impl History {
                 Ok(())
             }
             Op::TimePasses(nanos) => {
-                self.sim().call(|world| world.clock += nanos);
+                let may_flush = self.setting.abilities.may_flush;
+                self.sim().call(|world| {
+                    world.clock += nanos;
+                    if !may_flush && nanos > 100_000_000 {
+                        // The background removal is done within the time that is allowed it.
+                        world.reap();
+                    }
+                });
                 Ok(())
             }
             Op::Refresh(slot) => {
@@ -573,10 +580,7 @@ impl History {
                 file: self.key(file.ino),
                 direct,
             },
-            |world| {
-                world.open(file.ino);
-                world.inodes.get_mut(&file.ino).unwrap().writers += 1;
-            },
+            |world| world.open_for_write(file.ino),
         )?;
         if let Some(file) = &mut self.slots[slot] {
             file.open = Some(direct);
@@ -609,8 +613,7 @@ impl History {
                 direct,
             },
             |world| {
-                world.inodes.get_mut(&ino).unwrap().writers -= 1;
-                world.close(ino);
+                world.close_for_write(ino);
             },
         )
     }

@@ -10,6 +10,8 @@
 )]
 #![cfg(not(feature = "shuttle"))]
 
+#[cfg(feature = "faults")]
+mod faults;
 mod histories;
 mod history;
 mod sim;

@@ -176,17 +176,19 @@ impl Backing for Sim {
     }
 
     fn write_hold(&self, file: &SimFile) -> io::Result<WriteHold> {
-        Ok(self.call(|world| {
-            let inode = &world.inodes[&file.ino];
-            match (
-                self.abilities.may_test_leases,
-                inode.writers + inode.mappings,
-            ) {
-                (false, _) => WriteHold::Unknown,
-                (true, 0) => WriteHold::Free,
-                (true, _) => WriteHold::Held,
-            }
-        }))
+        let hold = self.call(|world| {
+            let inode = world.inodes.get_mut(&file.ino).unwrap();
+            let hold = match inode.writers + inode.mappings {
+                _ if !self.abilities.may_test_leases => WriteHold::Unknown,
+                0 => WriteHold::Free,
+                _ => WriteHold::Held,
+            };
+            inode.leased = hold == WriteHold::Free;
+            hold
+        });
+        // The lease is given back.
+        self.call(|world| world.inodes.get_mut(&file.ino).unwrap().leased = false);
+        Ok(hold)
     }
 
     fn liveness(&self, file: FileKey) -> Liveness {

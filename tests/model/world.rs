@@ -29,6 +29,8 @@ pub struct Inode {
     pub writers: u32,
     /// Writable mappings; each holds the file open for write.
     pub mappings: u32,
+    /// A lease test holds it: an open for write would have to wait for it.
+    pub leased: bool,
     pub size: u64,
     ctime: u64,
     blocks: BTreeMap<u64, Place>,
@@ -285,6 +287,21 @@ impl World {
 
     pub fn open(&mut self, ino: u64) {
         self.inode(ino).opens += 1;
+    }
+
+    pub fn open_for_write(&mut self, ino: u64) {
+        let inode = self.inode(ino);
+        assert!(
+            !inode.leased,
+            "opened for write in the middle of a lease test"
+        );
+        inode.opens += 1;
+        inode.writers += 1;
+    }
+
+    pub fn close_for_write(&mut self, ino: u64) -> bool {
+        self.inode(ino).writers -= 1;
+        self.close(ino)
     }
 
     /// A descriptor is closed; whether the file went with it.
