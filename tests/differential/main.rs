@@ -16,6 +16,7 @@
 mod common;
 
 mod answer;
+mod behind;
 mod contents;
 #[cfg(feature = "faults")]
 mod faults;
