@@ -30,7 +30,15 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     }
     let mut reports = Vec::new();
     for point in &points {
-        reports.push(report(point)?);
+        match report(point) {
+            Ok(report) => reports.push(report),
+            // Of many, one that is dead or has just gone does not hide the others.
+            Err(failure) if arguments.point.is_none() => reports.push(json!({
+                "mountpoint": point.to_string_lossy(),
+                "error": failure.to_string(),
+            })),
+            Err(failure) => return Err(failure),
+        }
     }
     if arguments.json {
         match (&arguments.point, reports.first()) {
