@@ -384,3 +384,44 @@ fn systemd_is_told_when_the_mount_is_ready() {
     let length = socket.recv(&mut buffer).unwrap();
     assert_eq!(&buffer[..length], b"STOPPING=1");
 }
+
+#[test]
+fn an_ordinary_user_is_told_what_is_missing() {
+    let Some(image) = Image::xfs() else { return };
+    if !common::have("setpriv") {
+        return;
+    }
+    let (tree, point) = (image.tree(), image.beside("view"));
+    let as_nobody = |options: &str| {
+        common::output(
+            Command::new("setpriv")
+                .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+                .arg(sharelens())
+                .args(["mount", "-o", options, text(&tree), text(&point)]),
+        )
+    };
+    // Where the device is closed to users, that is what they learn first.
+    let open = fs::metadata("/dev/fuse").unwrap().mode() & 0o006 == 0o006;
+    for (options, sentence) in [
+        (
+            "io=passthrough",
+            "io=passthrough is not possible here: it needs root",
+        ),
+        (
+            "allow_other",
+            "allow_other is for root alone here: add the line user_allow_other",
+        ),
+        ("ro", "is not permitted"),
+    ] {
+        let said = as_nobody(options);
+        assert_eq!(said.code, Some(1), "{said:?}");
+        let expected = if open {
+            sentence
+        } else {
+            "/dev/fuse cannot be opened by this user"
+        };
+        assert!(said.stderr.contains(expected), "{options}: {said:?}");
+        assert_eq!(said.stderr.lines().count(), 1, "{said:?}");
+    }
+    assert_eq!(mount_type(&point), None);
+}

@@ -2,7 +2,7 @@
 //! through fusermount3.
 
 use super::mountinfo;
-use super::options::Options;
+use super::options::{Io, Options};
 use super::places::Places;
 use super::refusal::Refusal;
 use super::umount::Attachment;
@@ -37,6 +37,11 @@ pub fn check(options: &Options) -> Result<(), Refusal> {
     open_device().map(drop)?;
     if may_mount_directly() {
         return Ok(());
+    }
+    if options.io == Io::Passthrough {
+        return Err(Refusal::NoPassthrough {
+            reason: "it needs root (CAP_SYS_ADMIN)",
+        });
     }
     if find_fusermount().is_none() {
         return Err(Refusal::NoFusermount);

@@ -132,6 +132,14 @@ pub enum Refusal {
         /// What they said.
         said: String,
     },
+    /// `io=passthrough` where that cannot be had.
+    #[error(
+        "io=passthrough is not possible here: {reason}; use io=auto, which falls back to cached I/O, and see `sharelens doctor`"
+    )]
+    NoPassthrough {
+        /// Why.
+        reason: &'static str,
+    },
     /// Only generic flags can change on a living mount.
     #[error("{point:?} cannot be remounted: {reason}")]
     Remount {

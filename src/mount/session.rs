@@ -37,6 +37,12 @@ pub(super) fn serve(places: Places, options: &Options, ready: DaemonEnd) -> Resu
         session,
         attachment,
     } = attach::attach(adapter, &places, options, threads)?;
+    if options.io == Io::Passthrough && !filesystem.wants_passthrough() {
+        let _ = attachment.unmount(true);
+        return Err(Refusal::NoPassthrough {
+            reason: "the kernel has no FUSE passthrough (Linux 6.9)",
+        });
+    }
     notices
         .start(session.notifier())
         .map_err(Refusal::system("starting a thread"))?;
