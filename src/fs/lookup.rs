@@ -44,9 +44,14 @@ impl Passthrough {
 
     /// Attributes with the time for which they hold.
     pub(crate) fn attr(&self, node: NodeId, known: &Known, status: Status) -> Attr {
-        let silent = known
-            .open
-            .is_some_and(|open| open.silent > 0 || open.mapped && self.still_mapped(node, known));
+        // A store through a mapping moves the times, and a write takes set-id bits away, without
+        // the kernel's cached attributes showing it.
+        let set_id = status.mode & (libc::S_ISUID | libc::S_ISGID) != 0;
+        let silent = known.open.is_some_and(|open| {
+            open.silent > 0
+                || set_id && open.writers > 0
+                || open.mapped && self.still_mapped(node, known)
+        });
         Attr {
             node,
             status,

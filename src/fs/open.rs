@@ -25,6 +25,17 @@ const TRIED: i32 = libc::O_APPEND | libc::O_TRUNC | libc::O_DIRECT;
 /// Flags that say how to wait.
 const WAITS: i32 = libc::O_NONBLOCK;
 
+/// What opening the backing file gave.
+#[derive(Default)]
+struct Tried {
+    /// Kept when the I/O goes through the daemon.
+    fd: Option<OwnedFd>,
+    /// The file has set-id bits.
+    set_id: bool,
+    /// What the kernel has cached of its data is still right.
+    keep: bool,
+}
+
 /// How one open counts.
 #[derive(Clone, Copy)]
 struct Counted {
@@ -87,7 +98,7 @@ impl Passthrough {
         let writes = access != libc::O_RDONLY;
         let direct = flags & libc::O_DIRECT != 0;
         // A mapping can be stored through only when the file is open for read and write.
-        let mut counted = Counted {
+        let counted = Counted {
             writes,
             silent: access == libc::O_RDWR,
         };
@@ -95,10 +106,9 @@ impl Passthrough {
             self.engine
                 .begin(Change::OpenForWrite { file: key, direct })
         });
-        let (passthrough, mut drop_attributes) = self.count_open(node, key, counted)?;
-        let opened = self.open_backing(caller, node, key, flags, passthrough);
-        let (fd, set_id) = match opened {
-            Ok(opened) => opened,
+        let (passthrough, first) = self.count_open(node, key, counted)?;
+        let tried = match self.open_backing(caller, node, key, flags, passthrough) {
+            Ok(tried) => tried,
             Err(error) => {
                 self.count_off(node, key, counted);
                 if let Some(guard) = guard {
@@ -108,32 +118,13 @@ impl Passthrough {
             }
         };
         drop(guard);
-        if writes && set_id && !counted.silent {
-            // A write takes the bits away, which the kernel's cached mode does not show.
-            counted.silent = true;
-            drop_attributes |= self
-                .inodes
-                .nodes
-                .with_open(node, key, |open| {
-                    open.silent += 1;
-                    open.silent == 1
-                })
-                .unwrap_or(true);
-        }
-        let keep = match &fd {
-            Some(fd) => {
-                let status = at::status(fd.as_fd(), c"").doing("open a file")?;
-                self.unchanged.confirm(node, key, &status)
-            }
-            None => false,
-        };
         let handle = self.handles.add_file(OpenFile {
             node,
             key,
             flags,
-            fd,
+            fd: tried.fd,
             silent: counted.silent,
-            set_id,
+            set_id: tried.set_id,
         });
         Ok(Opened {
             handle,
@@ -142,9 +133,10 @@ impl Passthrough {
             io: if passthrough {
                 IoMode::Passthrough
             } else {
-                IoMode::Cached { keep }
+                IoMode::Cached { keep: tried.keep }
             },
-            drop_attributes: drop_attributes && passthrough,
+            // A write takes set-id bits away, which the kernel's cached mode does not show.
+            drop_attributes: passthrough && (first || writes && tried.set_id),
         })
     }
 
@@ -324,8 +316,7 @@ impl Passthrough {
             .with_open(node, key, |open| counted.off(open));
     }
 
-    /// Opens the backing file: the descriptor if one is to be kept, and whether it has set-id
-    /// bits.
+    /// Opens the backing file, on trial or to keep it.
     fn open_backing(
         &self,
         caller: Caller,
@@ -333,11 +324,11 @@ impl Passthrough {
         key: FileKey,
         flags: i32,
         passthrough: bool,
-    ) -> Result<(Option<OwnedFd>, bool)> {
+    ) -> Result<Tried> {
         let access = flags & libc::O_ACCMODE;
         let truncates = flags & libc::O_TRUNC != 0;
         if passthrough && access == libc::O_RDONLY && flags & TRIED == 0 {
-            return Ok((None, false));
+            return Ok(Tried::default());
         }
         let _truncate = truncates.then(|| self.engine.begin(Change::Truncate(key)));
         let _writer = truncates.then(|| self.as_writer(node, key));
@@ -349,13 +340,12 @@ impl Passthrough {
             self.open_cached(node, key, access | flags & (libc::O_TRUNC | WAITS))
         }
         .doing("open a file")?;
-        let set_id = if access == libc::O_RDONLY {
-            false
-        } else {
-            let status = at::status(fd.as_fd(), c"").doing("open a file")?;
-            status.mode & (libc::S_ISUID | libc::S_ISGID) != 0
-        };
-        Ok(((!passthrough).then_some(fd), set_id))
+        let status = at::status(fd.as_fd(), c"").doing("open a file")?;
+        Ok(Tried {
+            set_id: status.mode & (libc::S_ISUID | libc::S_ISGID) != 0,
+            keep: !passthrough && self.unchanged.confirm(node, key, &status),
+            fd: (!passthrough).then_some(fd),
+        })
     }
 
     /// Opens for I/O through the daemon. Without `O_APPEND`, since the writeback of a mapping has

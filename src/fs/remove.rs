@@ -40,7 +40,11 @@ impl Passthrough {
     pub fn rename(&self, from: (NodeId, &Name), to: (NodeId, &Name), flags: u32) -> Result<()> {
         let from_dir = self.inodes.fd(from.0)?;
         let to_dir = self.inodes.fd(to.0)?;
-        let moved = self.inodes.identify(from_dir.as_fd(), from.1.as_c_str())?.1;
+        // Only what can be found by name alone must be known by its new name.
+        let by_name = !self.inodes.by_handle(self.inodes.key(from.0)?);
+        let moved = by_name
+            .then(|| self.inodes.identify(from_dir.as_fd(), from.1.as_c_str()))
+            .transpose()?;
         let rename = || {
             at::rename(
                 (from_dir.as_fd(), from.1.as_c_str()),
@@ -50,15 +54,21 @@ impl Passthrough {
             .doing("rename")
         };
         if flags & libc::RENAME_EXCHANGE != 0 {
-            let other = self.inodes.identify(to_dir.as_fd(), to.1.as_c_str())?.1;
+            let other = by_name
+                .then(|| self.inodes.identify(to_dir.as_fd(), to.1.as_c_str()))
+                .transpose()?;
             rename()?;
-            self.inodes.moved(from.0, from.1.as_c_str(), other);
+            if let Some((_, other)) = other {
+                self.inodes.moved(from.0, from.1.as_c_str(), other);
+            }
         } else if flags & libc::RENAME_NOREPLACE != 0 {
             rename()?;
         } else {
             self.without_name(to.0, to_dir.as_fd(), to.1, rename)?;
         }
-        self.inodes.moved(to.0, to.1.as_c_str(), moved);
+        if let Some((_, moved)) = moved {
+            self.inodes.moved(to.0, to.1.as_c_str(), moved);
+        }
         Ok(())
     }
 

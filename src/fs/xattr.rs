@@ -42,7 +42,15 @@ impl Passthrough {
     ) -> Result<()> {
         let fd = self.inodes.fd(node)?;
         buffer.resize(LARGEST_LIST, 0);
-        let length = xattr::list(fd.as_fd(), buffer).doing("list attributes")?;
+        let length = match xattr::list(fd.as_fd(), buffer) {
+            // The virtual ones are there nevertheless.
+            Err(error)
+                if error.raw_os_error() == Some(libc::EOPNOTSUPP) && self.options.list_xattrs =>
+            {
+                0
+            }
+            other => other.doing("list attributes")?,
+        };
         buffer.truncate(length);
         let mut kept = 0;
         let mut at = 0;
