@@ -108,10 +108,11 @@ pub fn check(image: &Image, kind: Kind, io: Io, seed: u64, style: Style, steps: 
         let time = Settings::get().shrink;
         let shrunk = time.map(|time| smaller(image, &mounting, seed, &history, time));
         panic!(
-            "{failure}\n{}\nagain: FS={kind:?} IO={io:?} SEED={seed} STEPS={steps} BEHIND={} SHRINK=60 \
+            "{failure}\n{}\nagain: FS={kind:?} IO={io:?} SEED={seed} STEPS={steps} BEHIND={} TREES={} SHRINK=60 \
              cargo test --test differential -- --ignored --nocapture replay",
             shrunk.unwrap_or_default(),
             style.behind,
+            u8::from(style.trees),
         );
     }
     report

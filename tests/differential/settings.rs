@@ -7,6 +7,7 @@
 //! | `FS` | `Xfs`, `Btrfs`, `BtrfsCompressed` | all |
 //! | `IO` | `Passthrough`, `Cached` | both |
 //! | `BEHIND` | percentage of operations done behind the mount | 0 |
+//! | `TREES` | 1: ask about directories too, and move them | 0 |
 //! | `SECONDS` | length of a soak | 60 |
 //! | `SHRINK` | seconds to spend on making a failing history shorter | none |
 
@@ -24,6 +25,7 @@ pub struct Settings {
     pub kinds: Vec<Kind>,
     pub ios: Vec<Io>,
     pub behind: u8,
+    pub trees: bool,
     pub seconds: Duration,
     pub shrink: Option<Duration>,
 }
@@ -39,6 +41,7 @@ impl Settings {
             kinds: chosen("FS", &kinds),
             ios: chosen("IO", &[Io::Passthrough, Io::Cached]),
             behind: number("BEHIND").unwrap_or(0),
+            trees: number("TREES").unwrap_or(0) > 0,
             seconds: Duration::from_secs(number("SECONDS").unwrap_or(60)),
             shrink: number("SHRINK").map(Duration::from_secs),
         }
@@ -49,6 +52,7 @@ impl Settings {
         Style {
             behind: self.behind,
             snapshots: self.behind > 0,
+            trees: self.trees,
             ..Style::drawn(seed)
         }
     }

@@ -13,6 +13,7 @@ use crate::settings::Settings;
 use crate::truth::{Oracle, Which};
 use crate::watchdog::Watchdog;
 use crate::world::{Tally, World};
+use std::io;
 use std::path::Path;
 use std::sync::{Barrier, Mutex};
 
@@ -150,17 +151,30 @@ fn act(world: &mut World, step: &Step) -> Result<(), String> {
             ..
         } => (Some(world.path(0)), what, None),
     };
-    let answer = match (&path, handle.and_then(|handle| world.open(handle))) {
+    let ask = || match (&path, handle.and_then(|handle| world.open(handle))) {
         (Some(path), _) => Mount.tell(&Of::Path(path), Which::Name(path), what),
         (None, Some(open)) => Mount.tell(&Of::File(&open.file), Which::Handle(&open.handle), what),
-        (None, None) => return Ok(()),
+        (None, None) => Err(io::Error::from_raw_os_error(libc::ENOENT)),
     };
+    let mut answer = ask();
+    // The file that a name led to may be gone before it is asked. The kernel tries the name once
+    // more by itself; with others at work the second file may be gone as well.
+    for _ in 0..3 {
+        if path.is_none() || !is_stale_handle(&answer) {
+            break;
+        }
+        answer = ask();
+    }
     match answer {
         Err(error) if error.raw_os_error() != Some(libc::ENOENT) => {
             Err(format!("{step:?}: {error}"))
         }
         _ => Ok(()),
     }
+}
+
+fn is_stale_handle(answer: &io::Result<Vec<u8>>) -> bool {
+    matches!(answer, Err(error) if error.raw_os_error() == Some(libc::ESTALE))
 }
 
 /// Asks about every file, then settles and compares, while the other threads wait.
