@@ -14,9 +14,9 @@ use crate::sys::fanotify::{self, Room, Watch};
 use crate::sys::handle::RawHandle;
 use crate::sys::statfs::FilesystemKind;
 use crate::sys::{btrfs, clock, fiemap, lease, sync, xfs};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use std::cell::RefCell;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -50,6 +50,18 @@ pub struct DiskFile {
     items: bool,
 }
 
+impl DiskFile {
+    /// The regular file with this inode number, open for reading.
+    pub(super) fn new(file: OwnedFd, ino: u64, device: &Device) -> Self {
+        Self {
+            file: file.into(),
+            ino,
+            block: device.space.block,
+            items: device.space.kind == FilesystemKind::Btrfs,
+        }
+    }
+}
+
 impl AsFd for DiskFile {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
@@ -72,6 +84,8 @@ pub struct DiskBacking {
     cleaner_wait: Duration,
     /// Removed subvolumes that the cleaner did not free within that time.
     slow: Mutex<HashSet<u64>>,
+    /// Layouts of XFS filesystems, by space.
+    geometries: RwLock<HashMap<u16, xfs::Geometry>>,
 }
 
 /// What reading events needs, used by one thread at a time.
@@ -94,6 +108,7 @@ impl DiskBacking {
             settled: Mutex::new(0),
             cleaner_wait: CLEANER_WAIT,
             slow: Mutex::default(),
+            geometries: RwLock::default(),
         }
     }
 
@@ -127,18 +142,44 @@ impl DiskBacking {
         self.devices.get(index).ok_or_else(stale)
     }
 
-    fn open_file(&self, device: &Device, file: FileKey) -> io::Result<OwnedFd> {
+    /// Opens an inode for reading, with `flags` besides.
+    pub(super) fn open_inode(
+        &self,
+        inode: FileKey,
+        flags: i32,
+    ) -> io::Result<(Arc<Device>, OwnedFd)> {
         const FLAGS: i32 = libc::O_RDONLY | libc::O_NOATIME | libc::O_NOCTTY;
-        match device.open(file, FLAGS) {
+        let device = self.device(inode.device)?;
+        let opened = match device.open(inode, FLAGS | flags) {
             // Refused: the privilege is gone since the device was met.
-            Some(Err(error)) if error.raw_os_error() == Some(libc::EPERM) => {}
-            Some(opened) => return opened,
-            None => {}
+            Some(Err(error)) if error.raw_os_error() == Some(libc::EPERM) => None,
+            opened => opened,
+        };
+        let opened = match opened {
+            Some(opened) => opened?,
+            None => match self.resolver.get().and_then(Weak::upgrade) {
+                Some(resolver) => resolver.open(inode)?,
+                None => return Err(stale()),
+            },
+        };
+        Ok((device, opened))
+    }
+
+    /// The allocation group of an inode on XFS, else 0.
+    pub(super) fn group_of(&self, inode: FileKey) -> u32 {
+        let Some(device) = self.devices.get(inode.device) else {
+            return 0;
+        };
+        if device.space.kind != FilesystemKind::Xfs {
+            return 0;
         }
-        match self.resolver.get().and_then(Weak::upgrade) {
-            Some(resolver) => resolver.open(file),
-            None => Err(stale()),
-        }
+        let known = self.geometries.read().get(&device.space.index).copied();
+        let geometry = known.or_else(|| {
+            let geometry = xfs::geometry(device.space.mount()).ok()?;
+            self.geometries.write().insert(device.space.index, geometry);
+            Some(geometry)
+        });
+        geometry.map_or(0, |geometry| geometry.group_of(inode.ino))
     }
 
     /// The key of the inode with this handle.
@@ -321,13 +362,8 @@ impl Backing for DiskBacking {
     type File = DiskFile;
 
     fn open(&self, file: FileKey) -> io::Result<DiskFile> {
-        let device = self.device(file.device)?;
-        Ok(DiskFile {
-            file: self.open_file(&device, file)?.into(),
-            ino: file.ino,
-            block: device.space.block,
-            items: device.space.kind == FilesystemKind::Btrfs,
-        })
+        let (device, opened) = self.open_inode(file, 0)?;
+        Ok(DiskFile::new(opened, file.ino, &device))
     }
 
     fn stamp(&self, file: &DiskFile) -> io::Result<Stamp> {

@@ -355,7 +355,7 @@ impl Resolve for Inodes {
     }
 }
 
-fn parts_of(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<Option<HandleParts>> {
+pub(super) fn parts_of(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<Option<HandleParts>> {
     match RawHandle::of(dir, name) {
         Ok(handle) => Ok(handle.parts()),
         Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => Ok(None),
@@ -365,7 +365,7 @@ fn parts_of(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<Option<HandleParts>>
     }
 }
 
-fn key_of(status: &Status, parts: Option<&HandleParts>, device: DeviceIndex) -> FileKey {
+pub(super) fn key_of(status: &Status, parts: Option<&HandleParts>, device: DeviceIndex) -> FileKey {
     let generation = match parts {
         Some(parts) => parts.generation,
         // Without handles the time of creation tells apart those that had the same number.

@@ -15,6 +15,7 @@
 
 pub mod backing;
 pub mod device;
+pub mod walk;
 
 mod attr;
 mod create;

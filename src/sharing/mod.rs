@@ -38,6 +38,7 @@ mod sync;
 mod table;
 pub mod totals;
 pub mod tree;
+pub mod walk;
 
 pub use backing::{Backing, Event, Liveness, Removals, SharingUnit, Stamp, WriteHold};
 pub use change::Change;

@@ -60,6 +60,8 @@ pub struct Status {
     pub ctime: Time,
     /// Creation, zero where the filesystem does not know.
     pub btime: Time,
+    /// Something is mounted here, and this is the root of it.
+    pub mount_root: bool,
 }
 
 impl Status {
@@ -125,6 +127,7 @@ pub fn status(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<Status> {
         mtime: time(stat.stx_mtime),
         ctime: time(stat.stx_ctime),
         btime: time(stat.stx_btime),
+        mount_root: stat.stx_attributes & libc::STATX_ATTR_MOUNT_ROOT as u64 != 0,
     })
 }
 

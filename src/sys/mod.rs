@@ -20,6 +20,7 @@ pub mod limits;
 pub mod process;
 pub mod statfs;
 pub mod sync;
+pub mod version;
 pub mod xattr;
 pub mod xfs;
 

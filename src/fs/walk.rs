@@ -1,0 +1,214 @@
+//! Directories of the real disk, as a scan reads them.
+//!
+//! A file is opened by its name, and is what it is by its descriptor: inode number and device by
+//! `statx`, generation by `FS_IOC_GETVERSION`, which together cost less than a look by name.
+
+use super::backing::{DiskBacking, DiskFile};
+use super::device::Device;
+use super::inodes::{key_of, parts_of};
+use crate::extent::Bytes;
+use crate::sharing::walk::{Identity, Kind, Name, Opened, Walk};
+use crate::sharing::{FileKey, Stamp};
+use crate::sys::at::{self, Status};
+use crate::sys::dir::{self, Entry};
+use crate::sys::version;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+/// Bytes of entries that are read in one call.
+const BUFFER: usize = 32 << 10;
+
+/// A directory open for reading.
+pub struct DiskDirectory {
+    fd: OwnedFd,
+    device: Arc<Device>,
+    number: u64,
+    buffer: Vec<u8>,
+    /// What is left of the entries in the buffer.
+    rest: std::ops::Range<usize>,
+}
+
+impl DiskDirectory {
+    /// The next entry in the buffer.
+    fn next(&mut self) -> Option<Entry<'_>> {
+        let (entry, length) = dir::entry(self.buffer.get(self.rest.clone())?)?;
+        self.rest.start += length;
+        Some(entry)
+    }
+
+    /// Reads more entries; `false` at the end.
+    fn fill(&mut self) -> io::Result<bool> {
+        self.buffer.resize(BUFFER, 0);
+        let length = dir::read(self.fd.as_fd(), &mut self.buffer)?;
+        self.rest = 0..length;
+        Ok(length > 0)
+    }
+}
+
+impl DiskBacking {
+    /// The device of something met in a directory; `None` where it is another filesystem's.
+    fn device_below(
+        &self,
+        directory: &DiskDirectory,
+        status: &Status,
+        open: impl FnOnce() -> io::Result<OwnedFd>,
+    ) -> io::Result<Option<Arc<Device>>> {
+        if status.device == directory.number {
+            return Ok(Some(Arc::clone(&directory.device)));
+        }
+        let device = self.devices().learn(open()?.as_fd())?;
+        Ok((device.space.index == directory.device.space.index).then_some(device))
+    }
+}
+
+/// The identity of an open file with this status.
+fn key_of_open(fd: BorrowedFd<'_>, status: &Status, device: &Device) -> io::Result<FileKey> {
+    if device.format.is_some()
+        && let Ok(generation) = version::of(fd)
+    {
+        return Ok(FileKey {
+            ino: status.ino,
+            generation,
+            device: device.index,
+        });
+    }
+    Ok(key_of(status, parts_of(fd, c"")?.as_ref(), device.index))
+}
+
+fn stamp_of(status: &Status, device: &Device) -> Stamp {
+    Stamp {
+        ctime: (status.ctime.seconds, status.ctime.nanoseconds),
+        size: Bytes(status.size),
+        block: device.space.block,
+        links: status.links,
+    }
+}
+
+impl Walk for DiskBacking {
+    type Directory = DiskDirectory;
+
+    fn open_directory(&self, directory: FileKey) -> io::Result<DiskDirectory> {
+        let (device, fd) = self.open_inode(directory, libc::O_DIRECTORY)?;
+        let number = at::status(fd.as_fd(), c"")?.device;
+        Ok(DiskDirectory {
+            fd,
+            device,
+            number,
+            buffer: Vec::new(),
+            rest: 0..0,
+        })
+    }
+
+    fn read_directory(
+        &self,
+        directory: &mut DiskDirectory,
+        most: usize,
+        names: &mut Vec<Name>,
+    ) -> io::Result<bool> {
+        let mut found = 0;
+        while found < most {
+            let Some(entry) = directory.next() else {
+                if directory.fill()? {
+                    continue;
+                }
+                return Ok(false);
+            };
+            if matches!(entry.name.to_bytes(), b"." | b"..") {
+                continue;
+            }
+            names.push(Name {
+                text: entry.name.to_owned(),
+                kind: match entry.kind {
+                    libc::DT_REG => Kind::File,
+                    libc::DT_DIR => Kind::Directory,
+                    libc::DT_UNKNOWN => Kind::Unknown,
+                    _ => Kind::Other,
+                },
+                ino: entry.ino,
+            });
+            found += 1;
+        }
+        Ok(true)
+    }
+
+    fn identify(&self, directory: &DiskDirectory, name: &Name) -> io::Result<Identity> {
+        if name.kind == Kind::Other {
+            return Ok(Identity::Other);
+        }
+        let fd = directory.fd.as_fd();
+        let status = at::status(fd, &name.text)?;
+        if !status.is_file() && !status.is_dir() {
+            return Ok(Identity::Other);
+        }
+        if status.mount_root {
+            // Also when it is a part of this filesystem: it would be met twice, or above itself.
+            return Ok(Identity::Elsewhere);
+        }
+        let open = || at::open_beneath(fd, &name.text, libc::O_PATH | libc::O_NOFOLLOW, 0);
+        let Some(device) = self.device_below(directory, &status, open)? else {
+            return Ok(Identity::Elsewhere);
+        };
+        let parts = if device.format.is_some() {
+            parts_of(fd, &name.text)?
+        } else {
+            None
+        };
+        if parts.as_ref().is_some_and(|parts| parts.ino != status.ino) {
+            // The name was given to another inode between the two looks.
+            return Err(io::Error::from_raw_os_error(libc::ESTALE));
+        }
+        let key = key_of(&status, parts.as_ref(), device.index);
+        Ok(if status.is_dir() {
+            Identity::Directory(key)
+        } else {
+            Identity::File {
+                key,
+                links: status.links,
+            }
+        })
+    }
+
+    fn open_named(
+        &self,
+        directory: &DiskDirectory,
+        name: &Name,
+    ) -> io::Result<Option<Opened<DiskFile>>> {
+        // Without blocking: the name may stand for a pipe by now.
+        const FLAGS: i32 = libc::O_RDONLY | libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
+        let open = |flags| at::open_beneath(directory.fd.as_fd(), &name.text, flags, 0);
+        let opened = match open(FLAGS | libc::O_NOATIME) {
+            // Only the owner may leave the access time alone; nothing is read, so it stays.
+            Err(error) if error.raw_os_error() == Some(libc::EPERM) => open(FLAGS),
+            opened => opened,
+        };
+        let fd = match opened {
+            Ok(fd) => fd,
+            // A symbolic link, a device without a driver, or a mount of something else.
+            Err(error)
+                if matches!(
+                    error.raw_os_error(),
+                    Some(libc::ELOOP | libc::ENXIO | libc::EXDEV)
+                ) =>
+            {
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+        };
+        let status = at::status(fd.as_fd(), c"")?;
+        if !status.is_file() || status.device != directory.number || status.mount_root {
+            return Ok(None);
+        }
+        let device = &directory.device;
+        let key = key_of_open(fd.as_fd(), &status, device)?;
+        Ok(Some(Opened {
+            key,
+            file: DiskFile::new(fd, key.ino, device),
+            stamp: stamp_of(&status, device),
+        }))
+    }
+
+    fn group(&self, directory: FileKey) -> u32 {
+        self.group_of(directory)
+    }
+}
