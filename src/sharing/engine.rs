@@ -209,14 +209,6 @@ impl<B: Backing> Engine<B> {
         }
     }
 
-    /// Hands over every file whose numbers can no longer be trusted since the last call, each
-    /// once. From the first call on they are collected.
-    pub fn take_unsettled(&self, sink: &mut dyn FnMut(FileKey)) {
-        self.drain();
-        let files = self.state.lock().take_queue();
-        files.into_iter().for_each(sink);
-    }
-
     /// What was done and what is held.
     pub fn stats(&self) -> Stats {
         self.state.lock().stats()

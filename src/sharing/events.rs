@@ -103,13 +103,16 @@ impl State {
                     self.foreign_change(*file);
                 }
             }
-            // Sharing has nothing to do with it.
-            Event::Attributes(_)
-            | Event::Entry {
-                subvolume: false, ..
-            } => {}
+            // Sharing has nothing to do with these, but numbers of names and listings have.
+            Event::Attributes(file) => self.enqueue_named(*file, false),
+            Event::Entry {
+                directory,
+                subvolume: false,
+                ..
+            } => self.enqueue_named(*directory, true),
             Event::Removed(file) => {
                 self.foreign_removal(*file, now);
+                self.enqueue_named(*file, true);
             }
             Event::Entry {
                 directory,
@@ -120,6 +123,7 @@ impl State {
                 // sharing in the background.
                 let id = self.space_of(*directory);
                 self.forget_space(id);
+                self.enqueue_named(*directory, true);
                 self.note_removal(directory.device, now);
             }
             Event::Overflow => {
@@ -128,6 +132,7 @@ impl State {
                     self.forget_space(id);
                 }
                 self.due_barriers();
+                self.enqueue_everything();
             }
         }
     }

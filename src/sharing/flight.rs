@@ -50,6 +50,8 @@ impl Want {
 #[derive(Clone, Debug)]
 pub(crate) struct Found {
     pub(crate) answer: Answer,
+    /// Number of the file's names, where its map was read.
+    pub(crate) links: u32,
     /// Present when it was asked for.
     pub(crate) map: Option<Arc<ExtentMap>>,
 }
@@ -142,7 +144,16 @@ impl<B: Backing> Engine<B> {
     /// Answers a question that needs work. One asker leads; others wait for a flight that starts
     /// after they asked, so that it has seen every change that had returned by then.
     pub(crate) fn ask(&self, file: FileKey, want: Want) -> Result<Found, AskError> {
-        let deadline = Instant::now() + self.limits.wait;
+        self.ask_as(file, want, Some(Instant::now() + self.limits.wait))
+    }
+
+    /// The same until `deadline`; without one the asker does itself whatever takes long.
+    pub(crate) fn ask_as(
+        &self,
+        file: FileKey,
+        want: Want,
+        deadline: Option<Instant>,
+    ) -> Result<Found, AskError> {
         let id = (file, want);
         let mut state = self.lock_for(file.device);
         state.stats.misses += 1;
@@ -158,9 +169,14 @@ impl<B: Backing> Engine<B> {
                 break outcome;
             }
             if flight.running {
-                if !self.changed.wait_until(&mut state, deadline) {
-                    state.stats.timeouts += 1;
-                    break Err(Failure::Again);
+                match deadline {
+                    None => self.changed.wait(&mut state),
+                    Some(deadline) => {
+                        if !self.changed.wait_until(&mut state, deadline) {
+                            state.stats.timeouts += 1;
+                            break Err(Failure::Again);
+                        }
+                    }
                 }
                 continue;
             }
@@ -168,7 +184,7 @@ impl<B: Backing> Engine<B> {
             flight.started += 1;
             state.space(space).readers += 1;
             drop(state);
-            match self.fly(file, want, Some(deadline)) {
+            match self.fly(file, want, deadline) {
                 Some(outcome) => self.land(file, want, outcome),
                 None => self.in_background(move |engine| {
                     let outcome = engine.fly(file, want, None).unwrap_or(Err(Failure::Again));
@@ -260,6 +276,7 @@ impl<B: Backing> Engine<B> {
                         numbers: record.numbers(),
                         settled,
                     },
+                    links: 0,
                     map: None,
                 }));
             }
@@ -330,6 +347,7 @@ impl<B: Backing> Engine<B> {
                     numbers,
                     settled: calm,
                 },
+                links: stamp.links,
                 map: (want == Want::Map).then(|| Arc::new(map)),
             }));
         }
@@ -381,7 +399,7 @@ impl<B: Backing> Engine<B> {
     }
 
     /// Whether a record is compared with the file's own stamp at each question.
-    fn compares_stamps(&self) -> bool {
+    pub(crate) fn compares_stamps(&self) -> bool {
         !self.watches || self.has(Fault::CtimeOnly)
     }
 }

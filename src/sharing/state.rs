@@ -17,6 +17,7 @@ use super::journal::Journal;
 use super::key::{DeviceIndex, FileKey};
 use super::stats::Stats;
 use super::table::{FileEntry, FileTable, KeyMap, Record, Slot};
+use super::unsettled::Queue;
 use crate::extent::{Bytes, ShareSummary};
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -68,20 +69,14 @@ pub(crate) struct Space {
     pub(crate) doubt: Option<Duration>,
 }
 
-/// Files whose numbers were given out and can no longer be trusted.
-#[derive(Debug, Default)]
-pub(crate) struct Queue {
-    pub(crate) files: Vec<FileKey>,
-    /// An epoch ended: look through the whole table.
-    pub(crate) epoch_ended: bool,
-}
-
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) table: FileTable,
     pub(crate) actives: KeyMap<u32, Active>,
     pub(crate) flights: KeyMap<(FileKey, Want), Flight>,
+    /// Files that a survey is reading, and whether they changed since.
+    pub(crate) surveyed: KeyMap<FileKey, bool>,
     devices: Vec<Option<Device>>,
     spaces: Vec<Space>,
     epoch: u32,
@@ -104,6 +99,7 @@ impl State {
             table: FileTable::default(),
             actives: KeyMap::default(),
             flights: KeyMap::default(),
+            surveyed: KeyMap::default(),
             devices: Vec::new(),
             spaces: Vec::new(),
             epoch: 0,
@@ -398,6 +394,9 @@ impl State {
     /// The file's numbers are no longer known; a question being worked on starts anew.
     pub(crate) fn drop_record(&mut self, slot: Slot) {
         if let Some(file) = self.table.get(slot).map(|entry| entry.key) {
+            if let Some(spoiled) = self.surveyed.get_mut(&file) {
+                *spoiled = true;
+            }
             for want in Want::ALL {
                 if self.flights.is_empty() {
                     break;
@@ -508,57 +507,6 @@ impl State {
                 self.forget(slot);
             }
         }
-    }
-
-    // The queue of files whose numbers changed.
-
-    fn enqueue(&mut self, slot: Slot) {
-        if let Some(queue) = &mut self.queue
-            && let Some(entry) = self.table.get_mut(slot)
-            && !entry.queued
-        {
-            entry.queued = true;
-            queue.files.push(entry.key);
-        }
-    }
-
-    fn enqueue_sharers(&mut self, space: SpaceId, cover: &Cover) {
-        for sharer in self.space(space).index.overlapping(cover) {
-            self.enqueue(sharer);
-        }
-    }
-
-    /// Takes the queue over.
-    pub(crate) fn take_queue(&mut self) -> Vec<FileKey> {
-        let Some(queue) = &mut self.queue else {
-            self.queue = Some(Queue::default());
-            return Vec::new();
-        };
-        let ended = std::mem::take(&mut queue.epoch_ended);
-        if ended {
-            for slot in self.table.slots().collect::<Vec<_>>() {
-                let stored = self
-                    .table
-                    .get(slot)
-                    .is_some_and(|entry| entry.record.is_some());
-                if stored && self.record(slot).is_none() {
-                    self.drop_record(slot);
-                }
-            }
-        }
-        let files = self
-            .queue
-            .as_mut()
-            .map(|queue| std::mem::take(&mut queue.files))
-            .unwrap_or_default();
-        for file in &files {
-            if let Some(slot) = self.table.find(*file)
-                && let Some(entry) = self.table.get_mut(slot)
-            {
-                entry.queued = false;
-            }
-        }
-        files
     }
 
     // Memory.

@@ -98,6 +98,26 @@ impl Token {
 }
 
 impl Tree {
+    /// Notes that a directory waits to be read; whether it needs to and did not wait already.
+    pub fn enqueue(&mut self, directory: FileKey) -> bool {
+        let slot = self.find_dir(directory);
+        let Some(node) = slot.and_then(|slot| self.dirs.get_mut(slot)) else {
+            return false;
+        };
+        let listing = &mut node.listing;
+        let needed = !listing.known && listing.claim.is_none() && !listing.queued;
+        listing.queued |= needed;
+        needed
+    }
+
+    /// A directory does not wait to be read any more.
+    pub fn dequeue(&mut self, directory: FileKey) {
+        let slot = self.find_dir(directory);
+        if let Some(node) = slot.and_then(|slot| self.dirs.get_mut(slot)) {
+            node.listing.queued = false;
+        }
+    }
+
     /// Takes the right to read a directory that is not known. `None` when nobody needs to, or
     /// somebody else has it.
     pub fn claim(&mut self, directory: FileKey) -> Option<Token> {
@@ -105,6 +125,7 @@ impl Tree {
         let slot = self.find_dir(directory)?;
         let id = self.next_version();
         let node = self.dirs.get_mut(slot)?;
+        node.listing.queued = false;
         if node.listing.known || node.listing.claim.is_some() {
             return None;
         }

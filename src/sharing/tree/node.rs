@@ -28,6 +28,8 @@ bitflags! {
         const KNOWN = 2;
         /// It has more than one name here: its names are in [`super::Tree::several`].
         const SEVERAL = 4;
+        /// It could not be looked at.
+        const UNREADABLE = 8;
     }
 }
 
@@ -102,6 +104,8 @@ pub(super) struct Listing {
     pub(super) known: bool,
     /// It was read at least once.
     pub(super) read: bool,
+    /// It waits to be read.
+    pub(super) queued: bool,
     /// Somebody is reading it, with the token of this number.
     pub(super) claim: Option<u64>,
     /// Another number after each change: a reading during which it moved counts for nothing.
@@ -127,7 +131,7 @@ pub(super) struct Sums {
     pub(super) unknown: u64,
     /// Pairs of a directory and a file with several names that it holds.
     pub(super) several: u64,
-    /// Directories that could not be read.
+    /// Directories that could not be read and files that could not be looked at.
     pub(super) skipped: u64,
 }
 
@@ -197,6 +201,7 @@ impl FileNode {
                 0
             },
             unknown: u64::from(!self.flags.contains(FileFlags::KNOWN)),
+            skipped: u64::from(self.flags.contains(FileFlags::UNREADABLE)),
             ..Sums::default()
         }
     }

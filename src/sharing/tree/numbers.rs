@@ -20,6 +20,20 @@ pub struct Measured {
     pub parts: SharedParts,
     /// Number of its names on disk.
     pub links: u32,
+    /// It could not be looked at: counted with no bytes, and as left out.
+    pub unreadable: bool,
+}
+
+impl Measured {
+    /// A file that could not be looked at.
+    #[must_use]
+    pub fn unreadable() -> Self {
+        Self {
+            links: 1,
+            unreadable: true,
+            ..Self::default()
+        }
+    }
 }
 
 /// Whether numbers hold until the file is marked again.
@@ -64,6 +78,7 @@ impl Tree {
         let parts_differ = node.parts != measured.parts;
         let numbers_differ = node.numbers() != measured.numbers
             || node.links != measured.links
+            || node.flags.contains(FileFlags::UNREADABLE) != measured.unreadable
             || !node.flags.contains(FileFlags::KNOWN);
         let below = if parts_differ || numbers_differ {
             self.names_below(slot)
@@ -86,6 +101,7 @@ impl Tree {
         node.shared_extents = shared_extents;
         node.links = measured.links;
         node.flags.insert(FileFlags::KNOWN);
+        node.flags.set(FileFlags::UNREADABLE, measured.unreadable);
         node.settled = began;
         if trust == Trust::Settled && node.marked < began {
             node.flags.remove(FileFlags::UNSETTLED);

@@ -11,7 +11,7 @@ pub struct Work {
     pub listings: Vec<FileKey>,
     /// Files to be looked at.
     pub files: Vec<FileKey>,
-    /// Directories that somebody else is reading.
+    /// Directories that somebody else reads or is about to read.
     pub claimed: usize,
 }
 
@@ -34,6 +34,36 @@ impl Tree {
         if self.claims > 0 {
             self.strays.insert(key, self.tick);
         }
+    }
+
+    /// Says that a file was not found any more: the directories that hold it are to be read again.
+    pub fn lost(&mut self, key: FileKey) {
+        if let Some(slot) = self.find_file(key) {
+            for dir in self.holders(slot) {
+                self.mark_listing_slot(dir);
+            }
+        }
+    }
+
+    /// Whether a file still has to be looked at for a question that began at `since`.
+    #[must_use]
+    pub fn is_open(&self, key: FileKey, since: Tick) -> bool {
+        self.find_file(key)
+            .and_then(|slot| self.files.get(slot))
+            .is_some_and(|node| {
+                node.flags.contains(FileFlags::UNSETTLED)
+                    && (!node.flags.contains(FileFlags::KNOWN) || node.settled < since)
+            })
+    }
+
+    /// Whether the totals of a directory can be read off as they are, without slow work.
+    #[must_use]
+    pub fn is_ready(&self, directory: FileKey) -> bool {
+        self.find_dir(directory)
+            .and_then(|slot| self.dirs.get(slot))
+            .is_some_and(|node| {
+                node.is_quiet() && (node.distinct.is_some() || node.sums.shared_extents == 0)
+            })
     }
 
     /// Says that every number may be wrong.
@@ -153,7 +183,7 @@ impl Tree {
         let mut files = std::mem::take(&mut node.pending_files);
         let mut dirs = std::mem::take(&mut node.pending_dirs);
         if !node.listing.known && (relist || node.listing.settled < since) {
-            if node.listing.claim.is_some() {
+            if node.listing.claim.is_some() || node.listing.queued {
                 work.claimed += 1;
             } else {
                 work.listings.push(node.key);

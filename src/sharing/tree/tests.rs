@@ -77,6 +77,7 @@ impl Disk {
             numbers,
             parts,
             links: self.links(ino),
+            unreadable: false,
         }
     }
 
