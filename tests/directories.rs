@@ -364,7 +364,8 @@ impl Actor<'_> {
         let seed = self.rng.random();
         let world = self.world;
         let engine = world.engine();
-        match (self.rng.random_range(0..12), file) {
+        let op = self.rng.random_range(0..12);
+        match (op, file) {
             (0 | 1, _) if !name.exists() => self.names(&[&dir], || {
                 let file = OpenOptions::new()
                     .write(true)
@@ -435,7 +436,11 @@ impl Actor<'_> {
                     to: world.key(&to),
                 });
                 let source = File::open(&file).unwrap();
-                let target = OpenOptions::new().write(true).open(&to).unwrap();
+                let target = OpenOptions::new()
+                    .write(true)
+                    .truncate(true)
+                    .open(&to)
+                    .unwrap();
                 common::raw::clone_file(&source, &target).unwrap();
                 drop(guard);
             }

@@ -246,11 +246,16 @@ impl State {
         let (key, active) = (entry.key, entry.active);
         let old = std::mem::replace(&mut entry.cover, cover.clone());
         self.cover_bytes = (self.cover_bytes + cover.heap_bytes()).saturating_sub(old.heap_bytes());
-        let space = self.space_of(key);
-        let space = self.space(space);
+        let id = self.space_of(key);
+        let space = self.space(id);
         space.index.remove(slot, &old);
         space.index.insert(slot, &cover);
         if active {
+            if self.queue.is_some() {
+                // From now on their records are not believed without settling this one.
+                self.enqueue_sharers(id, &cover);
+            }
+            let space = self.space(id);
             space.hot.remove(slot, &old);
             space.hot.insert(slot, &cover);
             if cover.is_known() {
