@@ -5,8 +5,10 @@
 
 use super::Passthrough;
 use super::error::{Doing, Result};
+use super::names::{Naming, child_of};
 use super::types::{Caller, Entry, Name, NodeId, Opened};
-use crate::sys::at;
+use crate::sharing::FileKey;
+use crate::sys::at::{self, Status};
 use crate::sys::cred::{self, AsCaller, KeepSetId};
 use std::ffi::CStr;
 use std::io;
@@ -35,14 +37,17 @@ impl Passthrough {
         rdev: (u32, u32),
     ) -> Result<Entry> {
         let dir = self.inodes.fd(parent)?;
-        as_caller(caller, permissions, || {
+        let names = self.naming(parent)?;
+        let made = as_caller(caller, permissions, || {
             at::mknod(dir.as_fd(), name.as_c_str(), permissions.mode, rdev)
-        })
-        .doing("make a node")?;
+        });
+        let names = names.unless_failed(&made);
+        made.doing("make a node")?;
         let (status, key) = self.inodes.identify(dir.as_fd(), name.as_c_str())?;
         if status.is_file() {
             self.engine.created(key);
         }
+        added(names, (status, key));
         Ok(self.entry(parent, name.as_c_str(), &status, key))
     }
 
@@ -58,11 +63,13 @@ impl Passthrough {
         permissions: Permissions,
     ) -> Result<Entry> {
         let dir = self.inodes.fd(parent)?;
-        as_caller(caller, permissions, || {
+        let names = self.naming(parent)?;
+        let made = as_caller(caller, permissions, || {
             at::mkdir(dir.as_fd(), name.as_c_str(), permissions.mode & 0o7777)
-        })
-        .doing("make a directory")?;
-        self.made(parent, dir.as_fd(), name)
+        });
+        let names = names.unless_failed(&made);
+        made.doing("make a directory")?;
+        self.made(parent, dir.as_fd(), name, names)
     }
 
     /// Makes a symlink.
@@ -79,7 +86,8 @@ impl Passthrough {
         let dir = self.inodes.fd(parent)?;
         let _caller = AsCaller::new(caller.uid, caller.gid);
         at::symlink(target, dir.as_fd(), name.as_c_str()).doing("make a symlink")?;
-        self.made(parent, dir.as_fd(), name)
+        // Symlinks hold nothing that can be shared: totals need not be told.
+        self.made(parent, dir.as_fd(), name, None)
     }
 
     /// Gives a node another name.
@@ -90,12 +98,15 @@ impl Passthrough {
         let known = self.inodes.nodes.get(node)?;
         let fd = self.inodes.fd_of(node, &known)?;
         let dir = self.inodes.fd(parent)?;
-        at::link(fd.as_fd(), dir.as_fd(), name.as_c_str()).doing("make a link")?;
+        let names = self.naming(parent)?;
+        let made = at::link(fd.as_fd(), dir.as_fd(), name.as_c_str());
+        let names = names.unless_failed(&made);
+        made.doing("make a link")?;
         self.inodes.moved(parent, name.as_c_str(), known.key);
         self.inodes
             .nodes
             .with_open(node, known.key, |open| open.unnamed = false);
-        self.made(parent, dir.as_fd(), name)
+        self.made(parent, dir.as_fd(), name, names)
     }
 
     /// Where a symlink leads, written into `buffer`; its length.
@@ -130,6 +141,7 @@ impl Passthrough {
         } else {
             flags & libc::O_ACCMODE
         };
+        let names = self.naming(parent)?;
         let created = as_caller(caller, permissions, || {
             at::open_beneath(
                 dir.as_fd(),
@@ -138,6 +150,7 @@ impl Passthrough {
                 permissions.mode,
             )
         });
+        let names = names.unless_failed(&created);
         let fd = match created {
             Ok(fd) => fd,
             Err(error)
@@ -157,6 +170,7 @@ impl Passthrough {
         };
         let (status, key) = self.inodes.identify(fd.as_fd(), c"")?;
         self.engine.created(key);
+        added(names, (status, key));
         let (node, _) = self.inodes.remember(parent, name.as_c_str(), &status, key);
         let opened = self.opened_new(node, key, flags, passthrough, fd);
         let known = self.inodes.nodes.get(node)?;
@@ -168,9 +182,23 @@ impl Passthrough {
         Ok((entry, opened.0, opened.1))
     }
 
-    fn made(&self, parent: NodeId, dir: BorrowedFd<'_>, name: &Name) -> Result<Entry> {
+    fn made(
+        &self,
+        parent: NodeId,
+        dir: BorrowedFd<'_>,
+        name: &Name,
+        names: Option<Naming<'_>>,
+    ) -> Result<Entry> {
         let (status, key) = self.inodes.identify(dir, name.as_c_str())?;
+        added(names, (status, key));
         Ok(self.entry(parent, name.as_c_str(), &status, key))
+    }
+}
+
+/// Tells that what was made is there.
+fn added(names: Option<Naming<'_>>, made: (Status, FileKey)) {
+    if let Some(names) = names {
+        names.added(child_of(&made));
     }
 }
 

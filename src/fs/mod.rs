@@ -27,6 +27,7 @@ mod handles;
 mod inodes;
 mod ioctl;
 mod lookup;
+mod names;
 mod nodes;
 mod numbers;
 mod open;
@@ -50,6 +51,7 @@ pub use statfs::Space;
 pub use types::{Attr, Caller, Entry, HandleId, IoMode, Name, NodeId, Opened, SetAttr};
 pub use xattr::LARGEST_LIST;
 
+use crate::sharing::Directories;
 use handles::Handles;
 use parking_lot::Mutex;
 use std::sync::atomic::AtomicBool;
@@ -58,6 +60,10 @@ use unchanged::Unchanged;
 
 /// The engine on the real disk.
 pub type Engine = crate::sharing::Engine<backing::DiskBacking>;
+
+/// Threads that read directories for totals. More than two gain little even on fast disks, and take
+/// from those who work in the tree.
+const SCAN_WORKERS: usize = 2;
 
 /// What holds inodes open outside this room: the kernel's backing files. Told before an inode
 /// loses its last name, since what keeps it alive keeps its blocks shared.
@@ -73,6 +79,7 @@ pub trait Pins: Send + Sync {
 pub struct Passthrough {
     inodes: Arc<Inodes>,
     engine: Arc<Engine>,
+    directories: Arc<Directories<backing::DiskBacking>>,
     options: Options,
     handles: Handles,
     unchanged: Unchanged,
@@ -89,6 +96,7 @@ impl Passthrough {
     pub fn new(inodes: Arc<Inodes>, options: Options, engine: Arc<Engine>) -> Self {
         Self {
             inodes,
+            directories: Directories::new(Arc::clone(&engine), SCAN_WORKERS),
             engine,
             options,
             handles: Handles::default(),
@@ -115,6 +123,12 @@ impl Passthrough {
     #[must_use]
     pub fn engine(&self) -> &Arc<Engine> {
         &self.engine
+    }
+
+    /// The totals of directories.
+    #[must_use]
+    pub fn directories(&self) -> &Arc<Directories<backing::DiskBacking>> {
+        &self.directories
     }
 
     /// The options.

@@ -5,7 +5,9 @@
 
 use super::Passthrough;
 use super::error::{Doing, Result};
+use super::names::child_of;
 use super::types::{Name, NodeId};
+use crate::sharing::tree::Child;
 use crate::sharing::{Change, FileKey};
 use crate::sys::at::{self, Status};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -16,10 +18,7 @@ impl Passthrough {
     /// # Errors
     /// As unlink(2) says.
     pub fn unlink(&self, parent: NodeId, name: &Name) -> Result<()> {
-        let dir = self.inodes.fd(parent)?;
-        self.without_name(parent, dir.as_fd(), name, || {
-            at::unlink(dir.as_fd(), name.as_c_str(), false).doing("remove a file")
-        })
+        self.remove(parent, name, false)
     }
 
     /// Removes a directory.
@@ -27,10 +26,25 @@ impl Passthrough {
     /// # Errors
     /// As rmdir(2) says.
     pub fn rmdir(&self, parent: NodeId, name: &Name) -> Result<()> {
+        self.remove(parent, name, true)
+    }
+
+    fn remove(&self, parent: NodeId, name: &Name, directory: bool) -> Result<()> {
         let dir = self.inodes.fd(parent)?;
-        self.without_name(parent, dir.as_fd(), name, || {
-            at::unlink(dir.as_fd(), name.as_c_str(), true).doing("remove a directory")
-        })
+        let names = self.naming(parent)?;
+        let removed = self.without_name(parent, dir.as_fd(), name, || {
+            at::unlink(dir.as_fd(), name.as_c_str(), directory).doing("remove a name")
+        });
+        match removed {
+            Ok(Some(child)) => names.removed(child),
+            // Something was removed that was not seen before.
+            Ok(None) => drop(names),
+            Err(error) => {
+                names.failed();
+                return Err(error);
+            }
+        }
+        Ok(())
     }
 
     /// Renames, with the flags of renameat2(2).
@@ -40,9 +54,10 @@ impl Passthrough {
     pub fn rename(&self, from: (NodeId, &Name), to: (NodeId, &Name), flags: u32) -> Result<()> {
         let from_dir = self.inodes.fd(from.0)?;
         let to_dir = self.inodes.fd(to.0)?;
-        // Only what can be found by name alone must be known by its new name.
+        // What moves must be known only where it is found by name alone, or counted in totals.
         let by_name = !self.inodes.by_handle(self.inodes.key(from.0)?);
-        let moved = by_name
+        let wanted = by_name || self.directories.in_use();
+        let moved = wanted
             .then(|| self.inodes.identify(from_dir.as_fd(), from.1.as_c_str()))
             .transpose()?;
         let rename = || {
@@ -54,17 +69,38 @@ impl Passthrough {
             .doing("rename")
         };
         if flags & libc::RENAME_EXCHANGE != 0 {
-            let other = by_name
+            let other = wanted
                 .then(|| self.inodes.identify(to_dir.as_fd(), to.1.as_c_str()))
                 .transpose()?;
-            rename()?;
+            let names = self.renaming(from.0, to.0)?;
+            if let Err(error) = rename() {
+                names.failed();
+                return Err(error);
+            }
             if let Some((_, other)) = other {
                 self.inodes.moved(from.0, from.1.as_c_str(), other);
             }
-        } else if flags & libc::RENAME_NOREPLACE != 0 {
-            rename()?;
+            if let (Some(moved), Some(other)) = (&moved, &other) {
+                names.exchanged(child_of(moved), child_of(other));
+            }
         } else {
-            self.without_name(to.0, to_dir.as_fd(), to.1, rename)?;
+            let names = self.renaming(from.0, to.0)?;
+            let renamed = if flags & libc::RENAME_NOREPLACE != 0 {
+                rename().map(|()| None)
+            } else {
+                self.without_name(to.0, to_dir.as_fd(), to.1, rename)
+            };
+            match renamed {
+                Ok(replaced) => {
+                    if let Some(moved) = &moved {
+                        names.moved(child_of(moved), replaced);
+                    }
+                }
+                Err(error) => {
+                    names.failed();
+                    return Err(error);
+                }
+            }
         }
         if let Some((_, moved)) = moved {
             self.inodes.moved(to.0, to.1.as_c_str(), moved);
@@ -72,17 +108,17 @@ impl Passthrough {
         Ok(())
     }
 
-    /// Does what takes `name` from its inode, if there is one.
+    /// Does what takes `name` from its inode, if there is one; which that was.
     fn without_name(
         &self,
         parent: NodeId,
         dir: BorrowedFd<'_>,
         name: &Name,
         act: impl FnOnce() -> Result<()>,
-    ) -> Result<()> {
+    ) -> Result<Option<Child>> {
         let (status, key) = match self.inodes.identify(dir, name.as_c_str()) {
             Ok(found) => found,
-            Err(error) if error.errno() == libc::ENOENT => return act(),
+            Err(error) if error.errno() == libc::ENOENT => return act().map(|()| None),
             Err(error) => return Err(error),
         };
         let last = status.is_dir() || status.links <= 1;
@@ -98,7 +134,7 @@ impl Passthrough {
         if last {
             self.mark_unnamed(&status, key);
         }
-        Ok(())
+        Ok(Some(child_of(&(status, key))))
     }
 
     /// Notes that the inode lives only as long as it is open.

@@ -1,10 +1,13 @@
 //! The virtual attributes: which question a name asks, and the engine's answer as text.
 
 use super::Passthrough;
-use super::error::{Error, Result};
-use super::types::NodeId;
-use crate::sharing::AskError;
-use crate::vxattr::{self, FileNumbers, Kind, Name, Question, Text};
+use super::error::{Doing, Error, Result};
+use super::types::{Caller, NodeId};
+use crate::sharing::tree::Child;
+use crate::sharing::{AskError, FileKey};
+use crate::sys::at;
+use crate::vxattr::{self, ChildKind, FileNumbers, Kind, Name, Question, Text};
+use std::os::fd::AsFd;
 
 const ABSENT: Error = Error::new(libc::ENODATA, "read a virtual attribute");
 
@@ -22,8 +25,13 @@ impl Passthrough {
                 Some(summary) => value(name, summary).map(Some),
                 None => Ok(None),
             },
-            (Question::Stats | Question::Map | Question::Peers | Question::Children, _)
-            | (Question::Numbers, _) => Ok(None),
+            (Question::Numbers, Kind::Directory | Kind::MountRoot) => {
+                match self.directories.peek(key) {
+                    Some(totals) => vxattr::directory(name, &totals).ok_or(ABSENT).map(Some),
+                    None => Ok(None),
+                }
+            }
+            (Question::Stats | Question::Map | Question::Peers | Question::Children, _) => Ok(None),
         }
     }
 
@@ -32,7 +40,7 @@ impl Passthrough {
     /// # Errors
     /// `ENODATA` when there is none or it cannot be known, `EAGAIN` when it is not known in time,
     /// `ESTALE` when the inode is gone, else as the filesystem below says.
-    pub fn virtual_xattr(&self, node: NodeId, name: Name) -> Result<Text> {
+    pub fn virtual_xattr(&self, caller: Caller, node: NodeId, name: Name) -> Result<Text> {
         let (key, kind) = self.asked(node, name)?;
         match (name.question(), kind) {
             (Question::Version, _) => Ok(env!("CARGO_PKG_VERSION").into()),
@@ -44,8 +52,50 @@ impl Passthrough {
                 let map = self.engine.map(key).map_err(refusal)?;
                 vxattr::map(&map).ok_or(ABSENT)
             }
-            _ => Err(ABSENT),
+            (Question::Numbers, Kind::Directory | Kind::MountRoot) => {
+                let totals = self.directories.totals(key).map_err(refusal)?;
+                vxattr::directory(name, &totals).ok_or(ABSENT)
+            }
+            (Question::Children, _) => self.children(caller, node, key),
+            (Question::Peers, Kind::File) => {
+                let root = self.inodes.key(NodeId::ROOT)?;
+                let peers = self.directories.peers_now(root, key).map_err(refusal)?;
+                let peers = peers.ok_or(ABSENT)?;
+                Ok(Text::number(peers))
+            }
+            (Question::Map | Question::Peers, _) => Err(ABSENT),
         }
+    }
+
+    /// The entries of a directory with their numbers, as far as the caller may see them.
+    fn children(&self, caller: Caller, node: NodeId, key: FileKey) -> Result<Text> {
+        let rows = self.directories.children(key).map_err(refusal)?;
+        let dir = self.inodes.fd(node)?;
+        let owner = at::status(dir.as_fd(), c"")
+            .doing("look at a directory")?
+            .uid;
+        let sees_all = caller.uid == 0 || caller.uid == owner;
+        let mut listing = vxattr::Children::new();
+        for row in rows {
+            let may_see = || {
+                at::status(dir.as_fd(), &row.name).is_ok_and(|status| {
+                    status.uid == caller.uid || status.mode & libc::S_IROTH != 0
+                })
+            };
+            let fits = listing.push(&vxattr::Child {
+                kind: match row.child {
+                    Child::File(_) => ChildKind::File,
+                    Child::Directory(_) => ChildKind::Directory,
+                    Child::Other => ChildKind::Other,
+                },
+                numbers: row.numbers.filter(|_| sees_all || may_see()),
+                name: row.name.to_bytes().into(),
+            });
+            if !fits {
+                return Err(ABSENT);
+            }
+        }
+        Ok(listing.finish())
     }
 
     /// The virtual attributes that are listed for a node.
@@ -76,12 +126,21 @@ impl Passthrough {
         struct Shown {
             #[serde(flatten)]
             engine: crate::sharing::Stats,
+            scan: crate::sharing::scan::ScanState,
+            tree_files: usize,
+            tree_directories: usize,
+            tree_memory_bytes: usize,
             inodes_known: usize,
             kernel_passthrough: bool,
             watching: bool,
         }
+        let (tree_memory_bytes, tree_files, tree_directories) = self.directories.memory();
         let shown = Shown {
             engine: self.engine.stats(),
+            scan: self.directories.scan_state(),
+            tree_files,
+            tree_directories,
+            tree_memory_bytes,
             inodes_known: self.inodes.count(),
             kernel_passthrough: self.wants_passthrough(),
             watching: self.inodes.devices().watches_all(),

@@ -35,7 +35,14 @@ pub(super) fn refuse_change(adapter: &Adapter, reply: ReplyEmpty) {
     }
 }
 
-pub(super) fn get(adapter: &Adapter, node: NodeId, name: &OsStr, size: u32, reply: ReplyXattr) {
+pub(super) fn get(
+    adapter: &Adapter,
+    caller: Caller,
+    node: NodeId,
+    name: &OsStr,
+    size: u32,
+    reply: ReplyXattr,
+) {
     match Name::parse(name) {
         Parsed::NotOurs => get_real(adapter, node, name, size, reply),
         Parsed::Unknown => reply.error(Errno::ENODATA),
@@ -43,9 +50,9 @@ pub(super) fn get(adapter: &Adapter, node: NodeId, name: &OsStr, size: u32, repl
             Ok(Some(text)) => reply_value(&text, size, reply),
             Ok(None) => {
                 let fs = Arc::clone(&adapter.fs);
-                adapter
-                    .pool
-                    .run(move || reply_text(fs.virtual_xattr(node, name), size, reply));
+                adapter.pool.run(move || {
+                    reply_text(fs.virtual_xattr(caller, node, name), size, reply);
+                });
             }
             Err(error) => reply.error(errno(error)),
         },

@@ -1,7 +1,7 @@
 //! A session: from the source directory to requests being served, and to their end.
 
 use super::attach::{self, Mounted};
-use super::options::{Io, Options};
+use super::options::{Io, Options, Scan};
 use super::places::Places;
 use super::ready::DaemonEnd;
 use super::refusal::Refusal;
@@ -53,6 +53,11 @@ pub(super) fn serve(places: Places, options: &Options, ready: DaemonEnd) -> Resu
     );
     settle_what_was_before(Arc::clone(filesystem.engine()))
         .map_err(Refusal::system("starting a thread"))?;
+    if options.scan == Scan::Background
+        && let Ok(root) = filesystem.inodes().key(fs::NodeId::ROOT)
+    {
+        filesystem.directories().scan_in_background(root);
+    }
     signals::watch(signal_set, attachment.clone()).map_err(Refusal::system("starting a thread"))?;
 
     let failed = Arc::new(AtomicBool::new(false));
@@ -72,6 +77,7 @@ pub(super) fn serve(places: Places, options: &Options, ready: DaemonEnd) -> Resu
         .map_err(Refusal::system("starting a thread"))?;
 
     let ended = session.run();
+    filesystem.directories().stop();
     // Whatever ended the session: a mount without a daemon would be left behind dead.
     if let Err(error) = attachment.unmount(true) {
         log::error!("unmounting failed: {error}");

@@ -44,6 +44,7 @@ pub struct Directories<B: Walk> {
     held: Mutex<HashSet<FileKey>>,
     pub(super) scanner: Scanner,
     stopping: AtomicBool,
+    in_use: AtomicBool,
     /// When everything was marked last because of `max_trust`.
     refreshed: Mutex<Instant>,
     pub(super) me: Weak<Self>,
@@ -59,6 +60,7 @@ impl<B: Walk> Directories<B> {
             held: Mutex::new(HashSet::new()),
             scanner: Scanner::new(workers),
             stopping: AtomicBool::new(false),
+            in_use: AtomicBool::new(false),
             refreshed: Mutex::new(Instant::now()),
             me: me.clone(),
         })
@@ -107,6 +109,7 @@ impl<B: Walk> Directories<B> {
         self.take_in();
         let since = {
             let space = self.backing().address_space(directory.device);
+            self.in_use.store(true, Ordering::Release);
             let mut tree = self.tree.lock();
             tree.learn_space(directory.device, space);
             tree.watch(directory);
@@ -193,6 +196,12 @@ impl<B: Walk> Directories<B> {
     /// Forgets everything that is known of directories.
     pub fn refresh(&self) {
         self.tree.lock().clear();
+    }
+
+    /// Whether a question was ever asked. Until then what became of a change of names need not be
+    /// found out, only that it happened.
+    pub fn in_use(&self) -> bool {
+        self.in_use.load(Ordering::Acquire)
     }
 
     /// How far the scanner is.

@@ -20,6 +20,7 @@
 mod active;
 pub mod backing;
 pub mod change;
+mod children;
 mod cover;
 pub mod directories;
 pub mod distinct;
@@ -46,6 +47,7 @@ pub mod walk;
 
 pub use backing::{Backing, Event, Liveness, Removals, SharingUnit, Stamp, WriteHold};
 pub use change::Change;
+pub use children::Row;
 pub use directories::{Directories, NamesGuard};
 pub use door::ChangeGuard;
 pub use engine::{AskError, Engine, Limits};

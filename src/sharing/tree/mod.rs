@@ -38,6 +38,7 @@ pub use pending::Work;
 use super::distinct::Step;
 use super::key::{DeviceIndex, FileKey};
 use super::totals::DirTotals;
+use crate::extent::ShareSummary;
 use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 use node::{DirNode, DirSlot, FileNode, FileSlot, SeveralNames, Sums};
 use slab::Slab;
@@ -145,6 +146,63 @@ impl Tree {
             linked_outside_bytes: crate::extent::Bytes(sums.outside),
             reclaimable_bytes: None,
         })
+    }
+
+    /// The numbers of a directory without what takes more than reading them off. `None` as in
+    /// [`Tree::totals`].
+    #[must_use]
+    pub fn sums(&self, directory: FileKey) -> Option<ShareSummary> {
+        let sums = &self.dirs.get(self.find_dir(directory)?)?.sums;
+        (sums.unknown == 0).then(|| sums.numbers())
+    }
+
+    /// Whether everything below a directory was read at least once.
+    #[must_use]
+    pub fn was_read(&self, directory: FileKey) -> bool {
+        self.find_dir(directory)
+            .and_then(|slot| self.dirs.get(slot))
+            .is_some_and(|node| node.listing.read && node.sums.unknown == 0)
+    }
+
+    /// What the directory holds, by inode number. Numbers that two children have (of different
+    /// devices) are left out.
+    #[must_use]
+    pub fn held(&self, directory: FileKey) -> HashMap<u64, Child> {
+        let mut held = HashMap::new();
+        let Some(node) = self
+            .find_dir(directory)
+            .and_then(|slot| self.dirs.get(slot))
+        else {
+            return held;
+        };
+        let files = node.files.iter().filter_map(|&slot| self.files.get(slot));
+        let dirs = node.dirs.iter().filter_map(|&slot| self.dirs.get(slot));
+        let children = files
+            .map(|file| Child::File(file.key()))
+            .chain(dirs.map(|dir| Child::Directory(dir.key)));
+        let mut twice = Vec::new();
+        for child in children {
+            let (Child::File(key) | Child::Directory(key)) = child else {
+                continue;
+            };
+            // The number in the entry of a subvolume is not that of its root.
+            if key.device != directory.device || held.insert(key.ino, child).is_some() {
+                twice.push(key.ino);
+            }
+        }
+        for ino in twice {
+            held.remove(&ino);
+        }
+        held
+    }
+
+    /// A number that is another one after each change of the directory's entries. `None` while
+    /// they are not known, or changing.
+    #[must_use]
+    pub fn listing_version(&self, directory: FileKey) -> Option<u64> {
+        let node = self.dirs.get(self.find_dir(directory)?)?;
+        let known = node.listing.known && !self.is_in_flight(directory);
+        known.then_some(node.listing.version)
     }
 
     /// Directories at or below this one that could not be read.
