@@ -66,6 +66,29 @@ fn in_the_background_success_means_that_the_root_answers() {
 }
 
 #[test]
+fn when_umount_returns_the_source_is_free() {
+    let Some(image) = Image::xfs() else { return };
+    let (tree, point) = (image.tree(), image.beside("view"));
+    // The kernel tells which process serves a mount since Linux 6.13.
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let version: Vec<u32> = release
+        .split(['.', '-'])
+        .filter_map(|number| number.parse().ok())
+        .take(2)
+        .collect();
+    if version < vec![6, 13] {
+        return;
+    }
+    let elsewhere = image.beside("bind");
+    for _ in 0..5 {
+        common::run("mount", ["--bind", text(&tree), text(&elsewhere)]);
+        assert!(call(&["mount", text(&elsewhere), text(&point)]).ok());
+        assert!(call(&["umount", text(&point)]).ok());
+        common::run("umount", [text(&elsewhere)]);
+    }
+}
+
+#[test]
 fn in_place_the_view_covers_its_source_and_uncovers_it_again() {
     let Some(image) = Image::xfs() else { return };
     let tree = image.tree();

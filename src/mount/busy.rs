@@ -26,14 +26,43 @@ pub fn users_of(mount: &MountEntry) -> Users {
 }
 
 /// Processes that have their working directory or an open file at or below `directory`. Asked
-/// before that directory is covered, these are the ones that stay below the cover.
+/// before that directory is covered, these are the ones that stay below the cover. Daemons of this
+/// program are not among them: they hold the sources of other mounts, or of one that just ended.
 #[must_use]
 pub fn users_below(directory: &Path) -> Users {
+    let program = fs::read_link("/proc/self/exe").ok();
     processes(|process| {
+        if program.is_some() && fs::read_link(process.join("exe")).ok() == program {
+            return false;
+        }
         let below =
             |link: PathBuf| fs::read_link(link).is_ok_and(|target| target.starts_with(directory));
         below(process.join("cwd")) || descriptors(process).any(below)
     })
+}
+
+/// The process that serves a FUSE mount, where the kernel tells (Linux 6.13) and it may be seen.
+#[must_use]
+pub fn daemon_of(mount: &MountEntry) -> Option<i32> {
+    let (_, connection) = numbers(&mount.device)?;
+    let wanted = format!("fuse_connection:\t{connection}");
+    let serving = processes(|process| {
+        descriptors(process).any(|link| {
+            fs::read_link(&link).is_ok_and(|target| target.ends_with("fuse"))
+                && link.file_name().is_some_and(|number| {
+                    fs::read_to_string(process.join("fdinfo").join(number))
+                        .is_ok_and(|info| info.lines().any(|line| line == wanted))
+                })
+        })
+    });
+    serving.into_keys().next()
+}
+
+/// Whether the process still runs.
+#[must_use]
+pub fn runs(pid: i32) -> bool {
+    // A process that has ended and was not waited for yet has no program any more.
+    fs::read_link(format!("/proc/{pid}/exe")).is_ok()
 }
 
 /// For a sentence: `bash (12), vim (13) and 4 more`; empty when nobody is known.

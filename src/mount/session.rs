@@ -148,7 +148,8 @@ fn fs_options(options: &Options, descriptors: u64) -> fs::Options {
     fs::Options {
         attr_timeout: options.attr_timeout.unwrap_or(default.attr_timeout),
         entry_timeout: options.entry_timeout.unwrap_or(default.entry_timeout),
-        passthrough: options.io != Io::Cached,
+        // The kernel takes backing files from root alone.
+        passthrough: options.io != Io::Cached && attach::may_mount_directly(),
         list_xattrs: options.list_xattrs,
         descriptors: usize::try_from(descriptors / 4)
             .unwrap_or(usize::MAX)

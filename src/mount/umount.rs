@@ -13,6 +13,7 @@ use nix::unistd::geteuid;
 use std::io;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// A mount of this process.
 #[derive(Clone, Debug)]
@@ -74,7 +75,11 @@ impl Attachment {
     }
 }
 
-/// Unmounts the sharelens mount at `point` (the command).
+/// How long a daemon whose mount is gone may take to let go of its source.
+const LETTING_GO: Duration = Duration::from_secs(3);
+
+/// Unmounts the sharelens mount at `point` (the command). Unless `lazily`, the source is free when
+/// this returns: what was mounted below can be unmounted next.
 ///
 /// # Errors
 /// When it is none, or is in use and `lazily` is not set.
@@ -88,7 +93,15 @@ pub fn unmount(point: &Path, lazily: bool) -> Result<(), Refusal> {
             return Err(Refusal::NotMounted { point, kind });
         }
     };
-    take_down(&point, lazily, geteuid().is_root()).map_err(|error| match error.raw_os_error() {
+    let daemon = (!lazily).then(|| busy::daemon_of(&entry)).flatten();
+    let gone = take_down(&point, lazily, geteuid().is_root());
+    if let (Ok(()), Some(daemon)) = (&gone, daemon) {
+        let deadline = Instant::now() + LETTING_GO;
+        while busy::runs(daemon) && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+    gone.map_err(|error| match error.raw_os_error() {
         Some(libc::EBUSY) => Refusal::Busy {
             users: busy::describe(&busy::users_of(&entry)),
             point,

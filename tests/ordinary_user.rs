@@ -1,0 +1,622 @@
+//! sharelens as an ordinary user: mounted through fusermount3, over a tree of the user's own.
+//!
+//! Root makes the filesystem and a device node that users may open, in a mount namespace of its
+//! own, and runs the tests of the module `user` there, as uid 1000. They are ignored otherwise.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    missing_docs
+)]
+
+mod common;
+
+use common::{Image, Kind, Output, have, output_within, run, sharelens};
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+const USER: u32 = 1000;
+/// The tree to work in, for the tests that run as the user.
+const TREE: &str = "SHARELENS_USER_TREE";
+/// The program to run there.
+const PROGRAM: &str = "SHARELENS_USER_PROGRAM";
+
+/// Opens /dev/fuse to everybody in this mount namespace and becomes the user.
+const BECOME: &str = r#"
+mount -t tmpfs -o mode=755 none "$1"
+mknod "$1/fuse" c 10 229
+chmod 666 "$1/fuse"
+mount --bind "$1/fuse" /dev/fuse
+shift
+exec setpriv --reuid=1000 --regid=1000 --clear-groups --inh-caps=-all --reset-env -- "$@"
+"#;
+
+fn as_user(image: &Image, tree: &Path, command: &[&str]) -> Output {
+    let devices = image.beside("devices");
+    let program = image.beside("bin").join("sharelens");
+    let mut become_user = Command::new("unshare");
+    become_user
+        .args(["-m", "--propagation", "private", "sh", "-ec", BECOME, "sh"])
+        .arg(&devices)
+        .arg("env")
+        .arg(format!("{TREE}={}", tree.display()))
+        .arg(format!("{PROGRAM}={}", program.display()))
+        .args(std::env::var("CI").map(|ci| format!("CI={ci}")).ok())
+        .args(command);
+    output_within(&mut become_user, Duration::from_secs(500))
+}
+
+/// A filesystem with a tree that belongs to the user, and the programs where the user can run
+/// them. `None` where this machine cannot.
+fn prepared(kind: Kind) -> Option<(Image, std::path::PathBuf)> {
+    if !["setpriv", "unshare", "fusermount3"]
+        .iter()
+        .all(|program| have(program))
+    {
+        return None;
+    }
+    let image = Image::of(kind).size_mib(1024).make()?;
+    let bin = image.beside("bin");
+    for (from, name) in [
+        (sharelens(), "sharelens"),
+        (std::env::current_exe().unwrap(), "tests"),
+    ] {
+        let to = bin.join(name);
+        fs::copy(from, &to).unwrap();
+        fs::set_permissions(&to, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let tree = image.path().join("tree");
+    fs::create_dir(&tree).unwrap();
+    chown(&tree, Some(USER), Some(USER)).unwrap();
+    Some((image, tree))
+}
+
+fn all_tests_pass_as_the_user(kind: Kind) {
+    let Some((image, tree)) = prepared(kind) else {
+        return;
+    };
+    let tests = image.beside("bin").join("tests");
+    let said = as_user(
+        &image,
+        &tree,
+        &[
+            tests.to_str().unwrap(),
+            "--ignored",
+            "--nocapture",
+            "--test-threads=2",
+            "user::",
+        ],
+    );
+    assert!(said.ok(), "as the user:\n{}{}", said.stdout, said.stderr);
+    assert!(
+        said.stdout.contains(" passed; 0 failed; 0 ignored") && !said.stdout.contains(" 0 passed"),
+        "{}",
+        said.stdout
+    );
+}
+
+#[test]
+fn everything_works_for_an_ordinary_user_on_xfs() {
+    all_tests_pass_as_the_user(Kind::Xfs);
+}
+
+#[test]
+fn everything_works_for_an_ordinary_user_on_btrfs() {
+    all_tests_pass_as_the_user(Kind::Btrfs);
+}
+
+#[test]
+fn doctor_tells_an_ordinary_user_of_every_limit_and_its_remedy() {
+    let Some((image, tree)) = prepared(Kind::Xfs) else {
+        return;
+    };
+    let program = image.beside("bin").join("sharelens");
+    let said = as_user(
+        &image,
+        &tree,
+        &[
+            program.to_str().unwrap(),
+            "doctor",
+            "--json",
+            tree.to_str().unwrap(),
+        ],
+    );
+    assert!(said.ok(), "{said:?}");
+    let findings: serde_json::Value = serde_json::from_str(&said.stdout).unwrap();
+    let of = |what: &str| {
+        findings
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|finding| finding["what"] == what)
+            .unwrap_or_else(|| panic!("nothing about {what}"))
+    };
+    assert_eq!(of("/dev/fuse")["verdict"], "good");
+    let mounting = of("mounting")["found"].as_str().unwrap();
+    assert!(mounting.starts_with("through fusermount3"), "{mounting}");
+    for what in [
+        "mounting",
+        "passthrough I/O",
+        "file handles",
+        "removal flush (XFS)",
+        "other users",
+        "fanotify",
+        "watching this filesystem",
+    ] {
+        assert_eq!(of(what)["verdict"], "limited", "{what}");
+        assert!(!of(what)["remedy"].as_str().unwrap().is_empty(), "{what}");
+    }
+}
+
+#[test]
+fn the_user_of_these_tests_is_none_with_privileges() {
+    let Some((image, tree)) = prepared(Kind::Xfs) else {
+        return;
+    };
+    let said = as_user(
+        &image,
+        &tree,
+        &["sh", "-c", "id -u; grep CapEff /proc/self/status"],
+    );
+    assert!(said.ok(), "{said:?}");
+    let words: Vec<&str> = said.stdout.split_whitespace().collect();
+    assert_eq!(words, ["1000", "CapEff:", "0000000000000000"]);
+    // What root sees of the machine is as before.
+    assert!(
+        run("findmnt", ["-no", "TARGET"])
+            .lines()
+            .all(|line| !line.contains("/dev/fuse"))
+    );
+}
+
+/// Run as the user, by the tests above.
+mod user {
+    use super::common::files::{asked, clone, content, number, text, write_at};
+    use super::common::{Mounted, MountedBuilder, Numbers, Scratch, mount_type, raw, truth};
+    use super::{PROGRAM, TREE};
+    use nix::fcntl::{AT_FDCWD, FallocateFlags, RenameFlags, fallocate, renameat2};
+    use nix::sys::stat::Mode;
+    use nix::unistd::{Whence, lseek64};
+    use std::fs::{self, File, OpenOptions};
+    use std::io::Read;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+    use std::path::{Path, PathBuf};
+    use std::process::Command;
+    use std::time::{Duration, Instant};
+
+    const MIB: usize = 1 << 20;
+
+    /// A directory of this test's own in the tree.
+    fn source(name: &str) -> PathBuf {
+        assert!(
+            !nix::unistd::geteuid().is_root(),
+            "run by root's tests, as an ordinary user"
+        );
+        let dir = PathBuf::from(std::env::var_os(TREE).unwrap()).join(name);
+        fs::create_dir_all(&dir).unwrap();
+        dir
+    }
+
+    fn program() -> PathBuf {
+        PathBuf::from(std::env::var_os(PROGRAM).unwrap())
+    }
+
+    fn mount(source: &Path, scratch: &Scratch, options: &str) -> Mounted {
+        builder(Mounted::at(source, &scratch.dir("view")))
+            .options(options)
+            .mount()
+    }
+
+    fn builder(builder: MountedBuilder) -> MountedBuilder {
+        builder.program(&program())
+    }
+
+    fn sh(dir: &Path, script: &str) -> String {
+        let said = super::common::output(
+            Command::new("sh")
+                .args(["-ec", script])
+                .current_dir(dir)
+                .env("HOME", dir)
+                .env("GIT_CONFIG_GLOBAL", "/dev/null")
+                .env("GIT_CONFIG_SYSTEM", "/dev/null")
+                .env("GIT_AUTHOR_NAME", "A")
+                .env("GIT_AUTHOR_EMAIL", "a@example.com")
+                .env("GIT_COMMITTER_NAME", "A")
+                .env("GIT_COMMITTER_EMAIL", "a@example.com"),
+        );
+        assert!(said.ok(), "{script}\n{said:?}");
+        said.stdout
+    }
+
+    fn errno<T: std::fmt::Debug>(result: std::io::Result<T>) -> i32 {
+        result.unwrap_err().raw_os_error().unwrap()
+    }
+
+    /// Waits for the background removals that only root can carry out at will.
+    fn becomes(path: &Path, exclusive: u64) {
+        let started = Instant::now();
+        loop {
+            let got = number(path, "exclusive_bytes").unwrap();
+            if got == exclusive {
+                return;
+            }
+            assert!(
+                started.elapsed() < Duration::from_secs(30),
+                "{path:?} has {got} exclusive bytes, not {exclusive}"
+            );
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    #[test]
+    #[ignore = "runs as an ordinary user, started by root's tests"]
+    fn every_attribute_of_a_file_is_what_fiemap_says() {
+        let source = source("attributes");
+        fs::write(source.join("a"), content(1, 3 * MIB)).unwrap();
+        clone(&source.join("a"), &source.join("b"));
+        write_at(&source.join("b"), 0, &content(2, 65536));
+        let scratch = Scratch::new("user-attributes");
+        let mounted = mount(&source, &scratch, "");
+        for name in ["a", "b"] {
+            let (below, above) = (source.join(name), mounted.path().join(name));
+            let expected = truth::numbers(&below);
+            assert_eq!(asked(&above).unwrap(), expected);
+            // On btrfs an item that is still referenced in part stays shared as a whole.
+            assert!(expected.shared_bytes >= (3 * MIB - 65536) as u64);
+            for (attribute, value) in [
+                ("bytes", expected.bytes),
+                ("shared_bytes", expected.shared_bytes),
+                ("exclusive_bytes", expected.exclusive_bytes()),
+                ("extents", expected.extents),
+                ("shared_extents", expected.shared_extents),
+                ("may_share", 1),
+            ] {
+                assert_eq!(number(&above, attribute).unwrap(), value, "{attribute}");
+            }
+            let json: serde_json::Value =
+                serde_json::from_str(&text(&above, "json").unwrap()).unwrap();
+            assert_eq!(json["shared_bytes"], expected.shared_bytes);
+            let map = text(&above, "map").unwrap();
+            let pieces: Vec<[u64; 3]> = truth::map(&below)
+                .iter()
+                .map(|piece| [piece.logical, piece.physical, piece.length])
+                .collect();
+            let shown: Vec<[u64; 3]> = map
+                .lines()
+                .map(|line| {
+                    let mut words = line.split(' ').map(|word| word.parse().unwrap_or(u64::MAX));
+                    std::array::from_fn(|_| words.next().unwrap())
+                })
+                .collect();
+            assert_eq!(shown, pieces);
+        }
+        let file = mounted.path().join("a");
+        assert_eq!(
+            errno(raw::getxattr(&file, "user.reflink.none")),
+            libc::ENODATA
+        );
+        assert_eq!(
+            errno(raw::setxattr(&file, "user.reflink.bytes", b"1")),
+            libc::EPERM
+        );
+        assert_eq!(
+            errno(raw::removexattr(&file, "user.reflink.bytes")),
+            libc::EPERM
+        );
+        assert_eq!(
+            errno(raw::getxattr_sized(&file, "user.reflink.bytes", 1)),
+            libc::ERANGE
+        );
+        let length = raw::getxattr_sized(&file, "user.reflink.bytes", 0).unwrap();
+        assert_eq!(length, text(&file, "bytes").unwrap().len());
+        assert!(raw::listxattr(&file).unwrap().is_empty());
+        let stats: serde_json::Value =
+            serde_json::from_str(&text(mounted.path(), "stats").unwrap()).unwrap();
+        assert_eq!(stats["kernel_passthrough"], false);
+        assert_eq!(stats["watching"], false);
+        assert_eq!(
+            text(mounted.path(), "version").unwrap(),
+            env!("CARGO_PKG_VERSION")
+        );
+    }
+
+    #[test]
+    #[ignore = "runs as an ordinary user, started by root's tests"]
+    fn an_answer_follows_every_change_made_through_the_mount() {
+        let source = source("changes");
+        let scratch = Scratch::new("user-changes");
+        let mounted = mount(&source, &scratch, "");
+        let view = mounted.path();
+        fs::write(view.join("a"), content(1, MIB)).unwrap();
+        let check = |name: &str| -> Numbers {
+            let answer = asked(&view.join(name)).unwrap();
+            assert_eq!(answer, truth::numbers(&source.join(name)), "{name}");
+            answer
+        };
+        assert_eq!(check("a").shared_bytes, 0);
+        sh(view, "cp a b");
+        assert_eq!(check("a").shared_bytes, MIB as u64);
+        assert_eq!(check("b").shared_bytes, MIB as u64);
+        write_at(&view.join("b"), 0, &content(2, 65536));
+        assert_eq!(check("b").exclusive_bytes(), 65536);
+        check("a");
+        let b = OpenOptions::new().write(true).open(view.join("b")).unwrap();
+        let punch = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+        fallocate(&b, punch, 131_072, 65536).unwrap();
+        check("a");
+        assert_eq!(check("b").bytes, (MIB - 65536) as u64);
+        b.set_len((MIB / 2) as u64).unwrap();
+        drop(b);
+        check("a");
+        let before = check("b").exclusive_bytes();
+        fs::remove_file(view.join("a")).unwrap();
+        becomes(&view.join("b"), (MIB / 2 - 65536) as u64);
+        assert_eq!(before, 65536);
+        let said = super::common::output(
+            Command::new(program())
+                .args(["clone", "b", "c"])
+                .current_dir(view),
+        );
+        assert!(said.ok(), "{said:?}");
+        assert_eq!(check("c").exclusive_bytes(), 0);
+        fs::rename(view.join("c"), view.join("b")).unwrap();
+        becomes(&view.join("b"), (MIB / 2 - 65536) as u64);
+    }
+
+    #[test]
+    #[ignore = "runs as an ordinary user, started by root's tests"]
+    fn every_operation_does_what_it_does_below() {
+        let source = source("operations");
+        let scratch = Scratch::new("user-operations");
+        let mounted = mount(&source, &scratch, "");
+        let view = mounted.path();
+        let (a, b) = (view.join("a"), view.join("b"));
+        fs::write(&a, b"hello").unwrap();
+        fs::create_dir(view.join("d")).unwrap();
+        symlink("a", view.join("link")).unwrap();
+        fs::hard_link(&a, &b).unwrap();
+        assert_eq!(fs::metadata(&a).unwrap().nlink(), 2);
+        assert_eq!(fs::read_link(view.join("link")).unwrap(), Path::new("a"));
+        let meta = fs::metadata(source.join("a")).unwrap();
+        assert_eq!((meta.uid(), meta.gid()), (1000, 1000));
+        assert_eq!(fs::metadata(&a).unwrap().ino(), meta.ino());
+
+        fs::write(view.join("x"), b"x").unwrap();
+        let rename = |from: &str, to: &str, how: RenameFlags| {
+            renameat2(AT_FDCWD, &view.join(from), AT_FDCWD, &view.join(to), how)
+        };
+        assert_eq!(
+            rename("x", "a", RenameFlags::RENAME_NOREPLACE),
+            Err(nix::Error::EEXIST)
+        );
+        rename("x", "d", RenameFlags::RENAME_EXCHANGE).unwrap();
+        assert!(view.join("x").is_dir() && source.join("d").is_file());
+        rename("d", "x/y", RenameFlags::empty()).unwrap();
+        assert_eq!(fs::read(source.join("x/y")).unwrap(), b"x");
+        assert_eq!(errno(fs::remove_dir(view.join("x"))), libc::ENOTEMPTY);
+        fs::remove_dir_all(view.join("x")).unwrap();
+
+        fs::set_permissions(&a, fs::Permissions::from_mode(0o2640)).unwrap();
+        assert_eq!(
+            fs::metadata(source.join("a")).unwrap().mode() & 0o7777,
+            0o2640
+        );
+        assert_eq!(errno(chown(&a, Some(0), None)), libc::EPERM);
+        chown(&a, Some(1000), Some(1000)).unwrap();
+        let file = OpenOptions::new().read(true).write(true).open(&a).unwrap();
+        let then = std::time::UNIX_EPOCH + Duration::from_secs(1_000_000);
+        file.set_times(fs::FileTimes::new().set_modified(then))
+            .unwrap();
+        assert_eq!(fs::metadata(source.join("a")).unwrap().mtime(), 1_000_000);
+        file.set_len(1 << 20).unwrap();
+        assert_eq!(lseek64(&file, 0, Whence::SeekHole).unwrap(), 4096);
+        assert_eq!(
+            lseek64(&file, 4096, Whence::SeekData),
+            Err(nix::Error::ENXIO)
+        );
+        fallocate(&file, FallocateFlags::empty(), 0, 2 << 20).unwrap();
+        assert_eq!(fs::metadata(source.join("a")).unwrap().len(), 2 << 20);
+        file.sync_all().unwrap();
+        File::open(view).unwrap().sync_all().unwrap();
+
+        raw::setxattr(&a, "user.mine", b"value").unwrap();
+        assert_eq!(
+            raw::getxattr(&source.join("a"), "user.mine").unwrap(),
+            b"value"
+        );
+        assert_eq!(raw::listxattr(&a).unwrap(), ["user.mine"]);
+        raw::removexattr(&a, "user.mine").unwrap();
+        nix::unistd::mkfifo(&view.join("pipe"), Mode::from_bits_truncate(0o600)).unwrap();
+        let mut names: Vec<String> = fs::read_dir(view)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        assert_eq!(names, ["a", "b", "link", "pipe"]);
+        let space = nix::sys::statvfs::statvfs(view).unwrap();
+        assert_eq!(
+            space.blocks(),
+            nix::sys::statvfs::statvfs(&source).unwrap().blocks()
+        );
+
+        fs::remove_file(&b).unwrap();
+        let mut open = File::open(&a).unwrap();
+        fs::remove_file(&a).unwrap();
+        let mut start = [0; 5];
+        open.read_exact(&mut start).unwrap();
+        assert_eq!(
+            &start, b"hello",
+            "a removed file can be read until it is closed"
+        );
+        assert_eq!(errno(File::open(&a)), libc::ENOENT);
+    }
+
+    #[test]
+    #[ignore = "runs as an ordinary user, started by root's tests"]
+    fn what_the_user_may_not_do_below_is_refused_through_the_mount() {
+        let source = source("permissions");
+        let scratch = Scratch::new("user-permissions");
+        fs::write(source.join("mine"), "x").unwrap();
+        fs::set_permissions(source.join("mine"), fs::Permissions::from_mode(0o000)).unwrap();
+        fs::create_dir(source.join("closed")).unwrap();
+        fs::set_permissions(source.join("closed"), fs::Permissions::from_mode(0o555)).unwrap();
+        let mounted = mount(&source, &scratch, "");
+        let view = mounted.path();
+        assert_eq!(errno(fs::read(view.join("mine"))), libc::EACCES);
+        assert_eq!(errno(number(&view.join("mine"), "bytes")), libc::EACCES);
+        assert_eq!(errno(fs::write(view.join("closed/new"), "x")), libc::EACCES);
+        let table = fs::read_to_string("/proc/self/mounts").unwrap();
+        let line = table
+            .lines()
+            .find(|line| line.contains(view.to_str().unwrap()))
+            .unwrap();
+        for option in ["nosuid", "nodev", "user_id=1000", "default_permissions"] {
+            assert!(line.contains(option), "{option} is not in {line}");
+        }
+        drop(mounted);
+        let _ = fs::set_permissions(source.join("closed"), fs::Permissions::from_mode(0o755));
+    }
+
+    #[test]
+    #[ignore = "runs as an ordinary user, started by root's tests"]
+    fn programs_work() {
+        let source = source("programs");
+        let scratch = Scratch::new("user-programs");
+        let mounted = mount(&source, &scratch, "");
+        let view = mounted.path();
+        sh(
+            view,
+            "git init -q one; cd one; for i in $(seq 50); do echo $i > f$i; done; git add .; \
+             git commit -qm first; cd ..; git clone -q one two; cd two; git fsck --strict 2>/dev/null; \
+             [ -z \"$(git status --porcelain)\" ]",
+        );
+        sh(
+            view,
+            "mkdir in; head -c 2000000 /dev/urandom > in/big; cp in/big in/clone; ln in/big in/hard; \
+             truncate -s 3M in/sparse; tar -cSf t.tar in; mkdir out; tar -xpSf t.tar -C out; diff -r in out/in; \
+             rsync -aX in/ copy/; diff -r in copy",
+        );
+        sh(
+            view,
+            "sqlite3 db 'pragma journal_mode=wal; create table t(i int);' > /dev/null; \
+             for i in $(seq 20); do sqlite3 db \"insert into t values($i);\"; done; \
+             [ \"$(sqlite3 db 'select count(*) from t; pragma integrity_check;' | tr '\\n' ' ')\" = '20 ok ' ]",
+        );
+        sh(
+            &source,
+            "diff -r in out/in; diff -r in copy; git -C two fsck --strict 2>/dev/null",
+        );
+    }
+
+    #[test]
+    #[ignore = "runs as an ordinary user, started by root's tests"]
+    fn many_known_files_need_few_descriptors() {
+        let source = source("many");
+        for dir in 0..20 {
+            let dir = source.join(format!("d{dir}"));
+            fs::create_dir(&dir).unwrap();
+            for file in 0..150 {
+                fs::write(dir.join(format!("f{file}")), format!("{file}")).unwrap();
+            }
+        }
+        let scratch = Scratch::new("user-many");
+        let mounted = builder(Mounted::at(&source, &scratch.dir("view")))
+            .under(&["prlimit", "--nofile=256:256"])
+            .mount();
+        for turn in 0..2 {
+            for dir in 0..20 {
+                for file in 0..150 {
+                    let path = mounted.path().join(format!("d{dir}/f{file}"));
+                    assert_eq!(
+                        fs::read_to_string(&path).unwrap(),
+                        file.to_string(),
+                        "{turn}"
+                    );
+                    number(&path, "bytes").unwrap();
+                }
+            }
+        }
+    }
+
+    #[test]
+    #[ignore = "runs as an ordinary user, started by root's tests"]
+    fn a_mount_in_the_background_ends_by_either_command() {
+        let source = source("background");
+        fs::write(source.join("file"), content(1, 5000)).unwrap();
+        let here = source.to_str().unwrap();
+        for ending in [
+            vec!["sharelens", "umount", here],
+            vec!["fusermount3", "-u", here],
+        ] {
+            let said = super::common::output(Command::new(program()).args(["mount", here]));
+            assert!(said.ok() && said.stderr.is_empty(), "{said:?}");
+            assert_eq!(mount_type(&source).as_deref(), Some("fuse.sharelens"));
+            assert_eq!(number(&source.join("file"), "bytes").unwrap(), 8192);
+            let again = super::common::output(Command::new(program()).args(["mount", here]));
+            assert!(
+                again.stderr.contains("is already mounted by sharelens"),
+                "{again:?}"
+            );
+            let first = if ending[0] == "sharelens" {
+                program()
+            } else {
+                ending[0].into()
+            };
+            let said = super::common::output(Command::new(first).args(&ending[1..]));
+            assert!(said.ok(), "{ending:?}: {said:?}");
+            assert_eq!(mount_type(&source), None);
+            assert_eq!(fs::read(source.join("file")).unwrap(), content(1, 5000));
+        }
+    }
+
+    #[test]
+    #[ignore = "runs as an ordinary user, started by root's tests"]
+    fn what_needs_root_is_refused_with_its_remedy() {
+        let source = source("refusals");
+        let scratch = Scratch::new("user-refusals");
+        let (here, view) = (source.to_str().unwrap(), scratch.dir("view"));
+        for (options, sentence) in [
+            ("io=passthrough", "use io=auto"),
+            (
+                "allow_other",
+                "add the line user_allow_other to /etc/fuse.conf",
+            ),
+        ] {
+            let permitted = options == "allow_other"
+                && fs::read_to_string("/etc/fuse.conf")
+                    .is_ok_and(|conf| conf.lines().any(|line| line.trim() == "user_allow_other"));
+            if permitted {
+                continue;
+            }
+            let said = super::common::output(
+                Command::new(program())
+                    .args(["mount", "-o", options, here])
+                    .arg(&view),
+            );
+            assert_eq!(said.code, Some(1), "{said:?}");
+            assert!(said.stderr.contains(sentence), "{options}: {said:?}");
+            assert_eq!(said.stderr.lines().count(), 1, "{said:?}");
+        }
+        let said = super::common::output(Command::new(program()).args(["mount", here, "/usr"]));
+        assert_eq!(said.code, Some(1), "{said:?}");
+        assert!(
+            said.stderr
+                .contains("choose a mount point that this user owns"),
+            "{said:?}"
+        );
+        let said = super::common::output(
+            Command::new(program())
+                .args(["mount", here])
+                .arg(&view)
+                .env("PATH", "/nonexistent"),
+        );
+        // Where the helper is in its usual place it is found without PATH, too.
+        assert!(said.ok(), "{said:?}");
+        let said = super::common::output(Command::new(program()).arg("umount").arg(&view));
+        assert!(said.ok(), "{said:?}");
+    }
+}
