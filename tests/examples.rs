@@ -10,7 +10,7 @@
 mod common;
 
 use common::files::{clone, content, write_at, write_synced};
-use common::{Image, Mounted, have, run};
+use common::{Image, Mounted, have, run, truth};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -64,6 +64,45 @@ fn the_largest_exclusive_files_are_listed_largest_first() {
     );
     assert_eq!(few.lines().count(), 2);
     assert!(few.starts_with("98304\t"), "{few}");
+}
+
+#[test]
+fn before_a_deletion_it_is_known_what_that_frees_at_least() {
+    if !have("getfattr") {
+        return;
+    }
+    let Some(image) = Image::xfs() else { return };
+    let tree = image.tree();
+    let directory = tree.join("old");
+    fs::create_dir_all(directory.join("sub")).unwrap();
+    write_synced(&directory.join("own"), 1, 400_000);
+    write_synced(&directory.join("sub/linked"), 2, 8192);
+    fs::hard_link(directory.join("sub/linked"), tree.join("other name")).unwrap();
+    write_synced(&tree.join("kept"), 3, 200_000);
+    clone(&tree.join("kept"), &directory.join("sub/clone"));
+    let mounted = Mounted::at(&tree, &image.beside("view")).mount();
+    let view = mounted.path().join("old");
+    let shown = run(example("before-delete.sh"), [text(&view)]);
+    let lines: Vec<&str> = shown.lines().collect();
+    assert_eq!(
+        lines,
+        [
+            format!(
+                "{}: 3 files, 409600 bytes exclusive, 8192 bytes linked from outside",
+                text(&view)
+            ),
+            "removing it frees at least 401408 bytes, and at most 610304".to_owned(),
+        ]
+    );
+    let free = || {
+        truth::settle(&tree);
+        let space = nix::sys::statvfs::statvfs(&tree).unwrap();
+        space.blocks_free() * space.fragment_size()
+    };
+    let before = free();
+    fs::remove_dir_all(&view).unwrap();
+    let freed = free() - before;
+    assert!((401_408..=610_304).contains(&freed), "{freed}");
 }
 
 #[test]
