@@ -8,66 +8,17 @@
 //! - a record with shared bytes is stored only while no file of its address space is wild.
 
 use super::active::Active;
-use super::backing::{SharingUnit, Stamp};
+use super::backing::Stamp;
 use super::cover::Cover;
-use super::faults::{Fault, Faults};
+use super::faults::Faults;
 use super::flight::{Flight, Want};
 use super::index::ExtentIndex;
-use super::journal::Journal;
 use super::key::{DeviceIndex, FileKey};
+use super::space::{Device, Space, SpaceId};
 use super::stats::Stats;
-use super::table::{FileEntry, FileTable, KeyMap, Record, Slot};
+use super::table::{FileEntry, FileTable, KeyMap, Slot};
 use super::unsettled::Queue;
-use crate::extent::{Bytes, ShareSummary};
-use std::collections::BTreeSet;
-use std::ops::ControlFlow;
-use std::time::Duration;
-
-/// Which address space.
-pub(crate) type SpaceId = u16;
-
-/// What is known of a device.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Device {
-    /// Its address space.
-    pub(crate) space: SpaceId,
-    /// What sharing is a property of.
-    pub(crate) unit: SharingUnit,
-    /// How often what was dirty or half removed before had to be settled, and how often it was.
-    pub(crate) barriers_due: u64,
-    pub(crate) barriers_done: u64,
-    /// Removals can be carried out at will.
-    pub(crate) can_flush: bool,
-    /// Removals seen, and of these carried out.
-    pub(crate) removals: u64,
-    pub(crate) removed: u64,
-}
-
-/// An address space: files in different ones cannot share.
-#[derive(Debug, Default)]
-pub(crate) struct Space {
-    /// The covers of all files.
-    pub(crate) index: ExtentIndex,
-    /// The covers of active files.
-    pub(crate) hot: ExtentIndex,
-    /// Active files with unknown covers.
-    pub(crate) wild: BTreeSet<Slot>,
-    /// Records with shared bytes are valid from this epoch on.
-    shared_epoch: u32,
-    /// Records are valid from this epoch on.
-    whole_epoch: u32,
-    /// Valid records with shared bytes.
-    pub(crate) shared_records: usize,
-    /// Valid records.
-    records: usize,
-    pub(crate) journal: Journal,
-    /// Questions being worked on.
-    pub(crate) readers: usize,
-    /// Files that somebody else changed, whose maps were not looked at since.
-    pub(crate) foreign: Vec<FileKey>,
-    /// When a file was removed last whose removal can neither be awaited nor carried out.
-    pub(crate) doubt: Option<Duration>,
-}
+use crate::extent::Bytes;
 
 /// See the module.
 #[derive(Debug)]
@@ -79,7 +30,7 @@ pub(crate) struct State {
     pub(crate) surveyed: KeyMap<FileKey, bool>,
     devices: Vec<Option<Device>>,
     spaces: Vec<Space>,
-    epoch: u32,
+    pub(crate) epoch: u32,
     cover_bytes: usize,
     cache_size: Bytes,
     /// Stamps of records, where foreign changes are not reported.
@@ -293,227 +244,6 @@ impl State {
         }
     }
 
-    // Records.
-
-    fn is_current(&mut self, file: FileKey, record: &Record) -> bool {
-        let space = self.space_of(file);
-        let space = self.space(space);
-        record.epoch >= space.whole_epoch
-            && (!record.shares() || record.epoch >= space.shared_epoch)
-    }
-
-    /// The file's record, if no change that was seen made it invalid. Files that are active may
-    /// have done so unseen.
-    pub(crate) fn record(&mut self, slot: Slot) -> Option<Record> {
-        let entry = self.table.get(slot)?;
-        let (file, record) = (entry.key, entry.record?);
-        self.is_current(file, &record).then_some(record)
-    }
-
-    /// Whether nothing active can have changed the file's map since it was last settled.
-    pub(crate) fn is_calm(&mut self, slot: Slot) -> bool {
-        let Some(entry) = self.table.get(slot) else {
-            return false;
-        };
-        if self.faults.has(Fault::CtimeOnly) {
-            return true;
-        }
-        let only_self = self.faults.has(Fault::NoSharerInvalidation);
-        let (file, active, cover) = (entry.key, entry.active, entry.cover.clone());
-        let space = self.space_of(file);
-        let space = self.space(space);
-        if active || !space.foreign.is_empty() {
-            return false;
-        }
-        let mut calm = true;
-        if !space.hot.is_empty() && !only_self {
-            space.hot.visit(&cover, |_| {
-                calm = false;
-                ControlFlow::Break(())
-            });
-        }
-        calm
-    }
-
-    /// Active files whose covers overlap this one, and, where asked for, the wild ones.
-    pub(crate) fn hot(&mut self, space: SpaceId, cover: &Cover, wild: bool) -> Vec<FileKey> {
-        if cover.is_empty() {
-            return Vec::new();
-        }
-        let space = self.space(space);
-        let mut slots = space.hot.overlapping(cover);
-        if wild {
-            slots.extend(&space.wild);
-        }
-        slots
-            .into_iter()
-            .filter_map(|slot| Some(self.table.get(slot)?.key))
-            .collect()
-    }
-
-    /// Stores the numbers of a file.
-    pub(crate) fn store(&mut self, slot: Slot, numbers: ShareSummary, at: u32) {
-        self.unstore(slot);
-        let Some(record) = Record::new(numbers, self.epoch, at) else {
-            return;
-        };
-        let Some(entry) = self.table.get_mut(slot) else {
-            return;
-        };
-        entry.record = Some(record);
-        let (file, cover) = (entry.key, entry.cover.clone());
-        self.stats.records += 1;
-        let space = self.space_of(file);
-        let space = self.space(space);
-        space.records += 1;
-        space.shared_records += usize::from(record.shares());
-        for sharer in space.hot.overlapping(&cover) {
-            if let Some(active) = self.actives.get_mut(&sharer.0) {
-                active.sharers_invalid = false;
-            }
-        }
-        self.table.touch(slot);
-        self.evict();
-    }
-
-    /// Takes the record out and the counts right; whether there was one.
-    fn unstore(&mut self, slot: Slot) -> bool {
-        let Some(entry) = self.table.get_mut(slot) else {
-            return false;
-        };
-        let (file, Some(record)) = (entry.key, entry.record.take()) else {
-            return false;
-        };
-        self.stats.records = self.stats.records.saturating_sub(1);
-        if self.is_current(file, &record) {
-            let space = self.space_of(file);
-            let space = self.space(space);
-            space.records = space.records.saturating_sub(1);
-            if record.shares() {
-                space.shared_records = space.shared_records.saturating_sub(1);
-            }
-        }
-        true
-    }
-
-    /// The file's numbers are no longer known; a question being worked on starts anew.
-    pub(crate) fn drop_record(&mut self, slot: Slot) {
-        if let Some(file) = self.table.get(slot).map(|entry| entry.key) {
-            if let Some(spoiled) = self.surveyed.get_mut(&file) {
-                *spoiled = true;
-            }
-            for want in Want::ALL {
-                if self.flights.is_empty() {
-                    break;
-                }
-                if let Some(flight) = self.flights.get_mut(&(file, want)) {
-                    flight.spoiled = true;
-                }
-            }
-        }
-        if self.unstore(slot) {
-            self.stats.invalidations += 1;
-            self.enqueue(slot);
-        }
-    }
-
-    /// Sharing may have ended anywhere within `cover`, which is the file's: every other file
-    /// that shares there has to be mapped again.
-    pub(crate) fn lose(&mut self, slot: Slot, cover: &Cover) {
-        let Some(file) = self.table.get(slot).map(|entry| entry.key) else {
-            return;
-        };
-        self.lose_in(self.space_of(file), cover);
-        if let Some(active) = self.actives.get_mut(&slot.0) {
-            active.sharers_invalid = true;
-        }
-    }
-
-    /// Like [`State::lose`], of whichever file.
-    pub(crate) fn lose_in(&mut self, space: SpaceId, cover: &Cover) {
-        if self.faults.has(Fault::NoSharerInvalidation) || self.faults.has(Fault::CtimeOnly) {
-            return;
-        }
-        let space = self.space(space);
-        let readers = space.readers > 0;
-        space.journal.note(cover, readers);
-        for sharer in space.index.overlapping(cover) {
-            self.drop_record(sharer);
-        }
-    }
-
-    // Epochs.
-
-    fn next_epoch(&mut self) -> u32 {
-        self.stats.epochs += 1;
-        match self.epoch.checked_add(1) {
-            Some(epoch) => self.epoch = epoch,
-            None => {
-                // The count starts again: no record of the old count may be left.
-                for slot in self.table.slots().collect::<Vec<_>>() {
-                    self.drop_record(slot);
-                }
-                for space in &mut self.spaces {
-                    (space.shared_epoch, space.whole_epoch) = (0, 0);
-                }
-                self.epoch = 0;
-            }
-        }
-        if let Some(queue) = &mut self.queue {
-            queue.epoch_ended = true;
-        }
-        self.epoch
-    }
-
-    /// Sharing may have ended anywhere: a file changed whose cover from before is not known.
-    pub(crate) fn lose_all_shared(&mut self, id: SpaceId) {
-        if self.faults.has(Fault::NoSharerInvalidation) || self.faults.has(Fault::CtimeOnly) {
-            return;
-        }
-        let space = self.space(id);
-        let readers = space.readers > 0;
-        space.journal.note(&Cover::Unknown, readers);
-        if space.shared_records > 0 {
-            let epoch = self.next_epoch();
-            let space = self.space(id);
-            space.records -= space.shared_records.min(space.records);
-            space.shared_records = 0;
-            space.shared_epoch = epoch;
-        }
-    }
-
-    /// Sharing may have begun anywhere: what was exclusive may be shared now.
-    pub(crate) fn lose_all(&mut self, id: SpaceId) {
-        let space = self.space(id);
-        space.journal.note_everything();
-        if space.records > 0 {
-            let epoch = self.next_epoch();
-            let space = self.space(id);
-            (space.records, space.shared_records) = (0, 0);
-            (space.whole_epoch, space.shared_epoch) = (epoch, epoch);
-        }
-    }
-
-    /// Nothing is known any more of the files of a space, covers included.
-    pub(crate) fn forget_space(&mut self, id: SpaceId) {
-        self.lose_all(id);
-        for slot in self.table.slots().collect::<Vec<_>>() {
-            let Some(entry) = self.table.get(slot) else {
-                continue;
-            };
-            let (file, active) = (entry.key, entry.active);
-            if self.space_of(file) != id {
-                continue;
-            }
-            if active {
-                self.drop_record(slot);
-                self.set_cover(slot, Cover::Unknown);
-            } else {
-                self.forget(slot);
-            }
-        }
-    }
-
     // Memory.
 
     /// Bytes that the engine holds.
@@ -558,3 +288,7 @@ impl State {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "state_tests.rs"]
+mod tests;

@@ -8,7 +8,8 @@ use super::backing::Backing;
 use super::cover::Cover;
 use super::engine::Engine;
 use super::key::FileKey;
-use super::state::{SpaceId, State};
+use super::space::SpaceId;
+use super::state::State;
 use super::table::{KeyMap, Slot};
 
 /// Something that has to be looked at again.
@@ -93,7 +94,7 @@ impl State {
         }
     }
 
-    fn take_unsettled(&mut self) -> Vec<Unsettled> {
+    pub(crate) fn take_unsettled(&mut self) -> Vec<Unsettled> {
         if self.queue.is_none() {
             self.queue = Some(Queue::default());
             return Vec::new();

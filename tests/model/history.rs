@@ -36,6 +36,8 @@ pub enum Op {
     },
     EndDirect(usize),
     Map(usize),
+    /// As programs mostly do: mapped, and the descriptor closed.
+    MapAndClose(usize),
     Store {
         slot: usize,
         block: u64,
@@ -121,7 +123,8 @@ pub fn operation(foreign: bool) -> impl Strategy<Value = Op> {
         10 => (slot(), span()).prop_map(|(slot, (offset, length))| Op::Write { slot, offset, length }),
         1 => (slot(), span()).prop_map(|(slot, (offset, length))| Op::BeginDirect { slot, offset, length }),
         2 => slot().prop_map(Op::EndDirect),
-        3 => slot().prop_map(Op::Map),
+        2 => slot().prop_map(Op::Map),
+        4 => slot().prop_map(Op::MapAndClose),
         5 => (slot(), 0..BLOCKS).prop_map(|(slot, block)| Op::Store { slot, block }),
         1 => (slot(), 0..BLOCKS).prop_map(|(slot, block)| Op::BeginFault { slot, block }),
         2 => slot().prop_map(Op::EndFaults),
@@ -370,8 +373,13 @@ impl History {
                 }
                 Ok(())
             }
+            Op::MapAndClose(slot) => {
+                self.open(slot, false)?;
+                self.apply(&Op::Map(slot))?;
+                self.close(slot)
+            }
             Op::Store { slot, block } => {
-                if let Some(file) = self.mapped(slot) {
+                if let Some(file) = self.mapped_from(slot) {
                     self.sim().call(|world| world.store(file.ino, block));
                 }
                 Ok(())
@@ -554,6 +562,11 @@ impl History {
     /// The file, if it is mapped and this is its only place.
     fn mapped(&self, slot: usize) -> Option<Held> {
         self.slots[slot].filter(|file| file.mappings > 0)
+    }
+
+    /// The first mapped file from this place on.
+    fn mapped_from(&self, slot: usize) -> Option<Held> {
+        (slot..slot + SLOTS).find_map(|at| self.mapped(at % SLOTS))
     }
 
     /// Whether the file in this place has no other name in another place.

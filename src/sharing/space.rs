@@ -1,0 +1,55 @@
+//! What the state holds of a device and of an address space.
+
+use super::backing::SharingUnit;
+use super::index::ExtentIndex;
+use super::journal::Journal;
+use super::key::FileKey;
+use super::table::Slot;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// Which address space.
+pub(crate) type SpaceId = u16;
+
+/// What is known of a device.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Device {
+    /// Its address space.
+    pub(crate) space: SpaceId,
+    /// What sharing is a property of.
+    pub(crate) unit: SharingUnit,
+    /// How often what was dirty or half removed before had to be settled, and how often it was.
+    pub(crate) barriers_due: u64,
+    pub(crate) barriers_done: u64,
+    /// Removals can be carried out at will.
+    pub(crate) can_flush: bool,
+    /// Removals seen, and of these carried out.
+    pub(crate) removals: u64,
+    pub(crate) removed: u64,
+}
+
+/// An address space: files in different ones cannot share.
+#[derive(Debug, Default)]
+pub(crate) struct Space {
+    /// The covers of all files.
+    pub(crate) index: ExtentIndex,
+    /// The covers of active files.
+    pub(crate) hot: ExtentIndex,
+    /// Active files with unknown covers.
+    pub(crate) wild: BTreeSet<Slot>,
+    /// Records with shared bytes are valid from this epoch on.
+    pub(crate) shared_epoch: u32,
+    /// Records are valid from this epoch on.
+    pub(crate) whole_epoch: u32,
+    /// Valid records with shared bytes.
+    pub(crate) shared_records: usize,
+    /// Valid records.
+    pub(crate) records: usize,
+    pub(crate) journal: Journal,
+    /// Questions being worked on.
+    pub(crate) readers: usize,
+    /// Files that somebody else changed, whose maps were not looked at since.
+    pub(crate) foreign: Vec<FileKey>,
+    /// When a file was removed last whose removal can neither be awaited nor carried out.
+    pub(crate) doubt: Option<Duration>,
+}
