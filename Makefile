@@ -27,6 +27,8 @@ demo: deps build
 test: deps
 	$(CARGO) build --workspace --all-targets
 	$(CARGO) test --workspace
+	$(CARGO) test --features faults --test model faults
+	$(CARGO) test --features shuttle --test races
 
 # The differential test of exactness with fresh seeds: SECONDS=3600 FS=xfs IO=passthrough STEPS=1000
 soak: deps

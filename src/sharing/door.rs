@@ -9,7 +9,6 @@ use super::faults::Fault;
 use super::key::FileKey;
 use super::state::State;
 use super::sync::MutexGuard;
-use std::ops::ControlFlow;
 use std::time::Duration;
 
 /// How many records a map may have to be read before a change of its file; larger ones are left
@@ -402,14 +401,5 @@ fn worth_a_stamp(state: &mut State, file: FileKey) -> bool {
     }
     let cover = state.cover(slot);
     let space = state.space_of(file);
-    let mut shared = false;
-    state.space(space).index.visit(&cover, |other| {
-        shared = other != slot;
-        if shared {
-            ControlFlow::Break(())
-        } else {
-            ControlFlow::Continue(())
-        }
-    });
-    shared
+    state.space(space).index.overlaps(&cover, Some(slot))
 }

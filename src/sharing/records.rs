@@ -11,7 +11,6 @@ use super::space::SpaceId;
 use super::state::State;
 use super::table::{Record, Slot};
 use crate::extent::ShareSummary;
-use std::ops::ControlFlow;
 
 impl State {
     // Records.
@@ -46,14 +45,7 @@ impl State {
         if active || !space.foreign.is_empty() {
             return false;
         }
-        let mut calm = true;
-        if !space.hot.is_empty() && !only_self {
-            space.hot.visit(&cover, |_| {
-                calm = false;
-                ControlFlow::Break(())
-            });
-        }
-        calm
+        only_self || !space.hot.overlaps(&cover, None)
     }
 
     /// Active files whose covers overlap this one, and, where asked for, the wild ones.

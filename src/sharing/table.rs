@@ -13,8 +13,6 @@ use std::hash::{BuildHasherDefault, Hasher};
 pub(crate) struct Slot(pub(super) u32);
 
 impl Slot {
-    /// The smallest.
-    pub(crate) const FIRST: Self = Self(0);
     const NONE: Self = Self(u32::MAX);
 }
 

@@ -28,7 +28,7 @@ fn schedules() -> usize {
     std::env::var("RACES")
         .ok()
         .and_then(|count| count.parse().ok())
-        .unwrap_or(1500)
+        .unwrap_or(100)
 }
 
 /// A source `a` of eight blocks, its clones `b` and `c`, and `d` that shares nothing.
