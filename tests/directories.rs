@@ -621,3 +621,162 @@ fn a_question_about_a_removed_directory_says_that_it_is_gone() {
         let _: ShareSummary = world.totals(&tree).numbers;
     }
 }
+
+/// A change so large that the engine gives up everything shared at once, and a question about the
+/// file before the one about its directory.
+#[test]
+fn what_is_given_up_at_once_is_not_forgotten_when_a_file_is_asked_first() {
+    for image in images() {
+        let tree = image.tree();
+        let (a, big) = (tree.join("a"), image.path().join("big"));
+        write_synced(&a, 1, 2400 * 4096);
+        clone(&a, &big);
+        for block in 0..1200 {
+            write_at(&big, block * 2 * 4096, &content(block, 4096));
+        }
+        truth::settle(&tree);
+        let world = World::on(&tree);
+        world.check(&tree);
+        let before = world.engine().stats().epochs;
+        let guard = world.engine().begin(Change::Truncate(world.key(&big)));
+        OpenOptions::new()
+            .write(true)
+            .open(&big)
+            .unwrap()
+            .set_len(0)
+            .unwrap();
+        drop(guard);
+        assert!(world.engine().stats().epochs > before);
+        let asked = world.engine().summary(world.key(&a)).unwrap();
+        assert_eq!(asked.shared_bytes, Bytes(0));
+        assert_eq!(world.totals(&tree).numbers, asked);
+        world.check(&tree);
+    }
+}
+
+/// A file that is open for write but not written is not mapped again by each question.
+#[test]
+fn an_open_but_unchanged_file_is_not_mapped_again() {
+    for image in images() {
+        let tree = image.tree();
+        write_synced(&tree.join("a"), 1, 100_000);
+        clone(&tree.join("a"), &tree.join("b"));
+        truth::settle(&tree);
+        let world = World::on(&tree);
+        let key = world.key(&tree.join("a"));
+        let open = world.engine().begin(Change::OpenForWrite {
+            file: key,
+            direct: false,
+        });
+        drop(open);
+        let file = OpenOptions::new().write(true).open(tree.join("a")).unwrap();
+        // ctimes are told apart only after a while.
+        world.check(&tree);
+        std::thread::sleep(std::time::Duration::from_millis(1500));
+        world.check(&tree);
+        world.check(&tree);
+        let before = world.engine().stats().fiemap_calls;
+        for _ in 0..10 {
+            world.totals(&tree);
+        }
+        assert_eq!(world.engine().stats().fiemap_calls, before);
+        file.write_all_at(&content(3, 4096), 0).unwrap();
+        world.check(&tree);
+        drop(file);
+        drop(world.engine().begin(Change::CloseForWrite {
+            file: key,
+            direct: false,
+        }));
+        world.check(&tree);
+    }
+}
+
+/// A file that is there all the time counts once, also while it, or a directory above it, moves.
+#[test]
+fn what_moves_during_questions_counts_once() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    for image in images() {
+        let tree = image.tree();
+        for dir in ["a/x", "b/y", "c"] {
+            fs::create_dir_all(tree.join(dir)).unwrap();
+        }
+        for number in 0..40 {
+            write_synced(&tree.join(format!("a/x/{number}")), number, 5000);
+        }
+        truth::settle(&tree);
+        for round in 0..5 {
+            // Each time from the start, so that directories are being read while things move.
+            let world = World::on(&tree);
+            let done = AtomicBool::new(false);
+            let tree = &tree;
+            std::thread::scope(|scope| {
+                let mover = scope.spawn(|| {
+                    let mut rng = ChaCha8Rng::seed_from_u64(round);
+                    while !done.load(Ordering::Relaxed) {
+                        let dirs = ["a/x", "b/y", "c", "a/y", "b/x"];
+                        let there = |dir: &&&str| tree.join(dir).is_dir();
+                        let from = dirs
+                            .iter()
+                            .filter(there)
+                            .nth(rng.random_range(0..3))
+                            .unwrap();
+                        let to = dirs
+                            .iter()
+                            .filter(there)
+                            .nth(rng.random_range(0..3))
+                            .unwrap();
+                        let (from, to) = (tree.join(from), tree.join(to));
+                        let entry = fs::read_dir(&from).unwrap().next();
+                        let (what, name, to) = match entry {
+                            Some(entry) if rng.random_bool(0.8) => {
+                                let entry = entry.unwrap();
+                                (entry.path(), to.join(entry.file_name()), to)
+                            }
+                            // The directory itself, between a and b.
+                            _ if from != tree.join("c") => {
+                                let other = if from.starts_with(tree.join("a")) {
+                                    "b"
+                                } else {
+                                    "a"
+                                };
+                                let to = tree.join(other);
+                                let name = to.join(from.file_name().unwrap());
+                                (from, name, to)
+                            }
+                            _ => continue,
+                        };
+                        if name.exists() || what.parent().unwrap() == to {
+                            continue;
+                        }
+                        let from = what.parent().unwrap().to_owned();
+                        let change = NameChange::Moved {
+                            from: world.key(&from),
+                            to: world.key(&to),
+                            child: world.child(&what),
+                        };
+                        let keys = [world.key(&from), world.key(&to)];
+                        let guard = world.directories.begin_names(&keys);
+                        fs::rename(&what, &name).unwrap();
+                        guard.done(&[change]);
+                    }
+                });
+                let askers: Vec<_> = (0..2)
+                    .map(|_| {
+                        scope.spawn(|| {
+                            for _ in 0..200 {
+                                let totals = world.totals(tree);
+                                assert_eq!((totals.files, totals.dirs), (40, 5));
+                                assert_eq!(totals.numbers.bytes, Bytes(40 * 8192));
+                            }
+                        })
+                    })
+                    .collect();
+                let failed = askers.into_iter().any(|asker| asker.join().is_err());
+                done.store(true, Ordering::Relaxed);
+                mover.join().unwrap();
+                assert!(!failed);
+            });
+            world.check(tree);
+        }
+    }
+}

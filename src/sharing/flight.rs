@@ -50,8 +50,10 @@ impl Want {
 #[derive(Clone, Debug)]
 pub(crate) struct Found {
     pub(crate) answer: Answer,
-    /// Number of the file's names, where its map was read.
-    pub(crate) links: u32,
+    /// Number of the file's names; `None` where its map was not read, but its record confirmed.
+    pub(crate) links: Option<u32>,
+    /// The numbers are in the file's record.
+    pub(crate) stored: bool,
     /// Present when it was asked for.
     pub(crate) map: Option<Arc<ExtentMap>>,
 }
@@ -276,7 +278,8 @@ impl<B: Backing> Engine<B> {
                         numbers: record.numbers(),
                         settled,
                     },
-                    links: 0,
+                    links: None,
+                    stored: true,
                     map: None,
                 }));
             }
@@ -347,7 +350,8 @@ impl<B: Backing> Engine<B> {
                     numbers,
                     settled: calm,
                 },
-                links: stamp.links,
+                links: Some(stamp.links),
+                stored: storable,
                 map: (want == Want::Map).then(|| Arc::new(map)),
             }));
         }
@@ -389,7 +393,7 @@ impl<B: Backing> Engine<B> {
 
     /// The file's record, unless a change that was seen made it invalid or it is older than it
     /// may be.
-    fn trusted_record(&self, state: &mut State, slot: Slot) -> Option<Record> {
+    pub(crate) fn trusted_record(&self, state: &mut State, slot: Slot) -> Option<Record> {
         let record = state.record(slot)?;
         let age = u64::from(self.seconds().saturating_sub(record.at));
         self.limits

@@ -66,6 +66,10 @@ impl State {
 
     /// Stores the numbers of a file.
     pub(crate) fn store(&mut self, slot: Slot, numbers: ShareSummary, at: u32) {
+        if self.record(slot).is_none() && self.unstore(slot) {
+            // Nobody was told yet that what an epoch ended is no longer right.
+            self.enqueue(slot);
+        }
         self.unstore(slot);
         let Some(record) = Record::new(numbers, self.epoch, at) else {
             return;

@@ -12,8 +12,11 @@ use super::flight::{Found, Want};
 use super::journal::Moment;
 use super::key::{DeviceIndex, FileKey};
 use super::settle::{BATCH, Reading};
+use super::state::State;
 use super::walk::Opened;
 use crate::extent::{Extent, ExtentMap, FileOffset, MapBuilder, ShareSummary};
+use hashbrown::HashSet;
+use std::collections::BTreeSet;
 use std::io;
 use std::time::Instant;
 
@@ -29,6 +32,8 @@ pub struct Look {
     /// They stay right until [`Engine::take_unsettled`] names the file; otherwise something
     /// around it may change unseen, and the next question has to look again.
     pub settled: bool,
+    /// They are in the file's record, so that [`Engine::confirm`] speaks of them.
+    pub(crate) stored: bool,
 }
 
 impl From<Found> for Look {
@@ -37,10 +42,32 @@ impl From<Found> for Look {
         Self {
             numbers: found.answer.numbers,
             parts: parts.unwrap_or_default(),
-            links: found.links,
+            links: found.links.unwrap_or(1),
             settled: found.answer.settled,
+            stored: found.stored,
         }
     }
+}
+
+/// What a look at one of many files found.
+pub(crate) enum Seen {
+    /// The record stands as it was stored; whether it stays right until
+    /// [`Engine::take_unsettled`] names the file.
+    Confirmed(bool),
+    /// Its map.
+    Looked(Look),
+}
+
+/// Files whose maps are being read.
+struct Survey<'a, B: Backing> {
+    device: DeviceIndex,
+    files: &'a [Opened<B::File>],
+    /// Active files that were settled just before.
+    settled: &'a HashSet<FileKey>,
+    /// Which of the files are read; the others are in other hands.
+    taken: Vec<bool>,
+    unit: SharingUnit,
+    start: Moment,
 }
 
 /// A map that was read, with what goes with it.
@@ -68,69 +95,155 @@ impl<B: Backing> Engine<B> {
         self.ask_as(file, Want::Map, None).map(Look::from)
     }
 
-    /// Opens those of the files that are not active, so that they can be surveyed.
-    pub(crate) fn open_idle(&self, files: &[FileKey]) -> Vec<Opened<B::File>> {
-        let Some(first) = files.first() else {
-            return Vec::new();
+    /// Settles what is around a file that has a record, and tells whether the record stands as it
+    /// was stored, and if so whether it stays right until [`Engine::take_unsettled`] names the
+    /// file.
+    ///
+    /// # Errors
+    /// See [`AskError`].
+    pub(crate) fn confirm(
+        &self,
+        file: FileKey,
+        deadline: Instant,
+    ) -> Result<Option<bool>, AskError> {
+        if let Some(answer) = self.peek_answer(file) {
+            return Ok(Some(answer.settled));
+        }
+        let found = self.ask_as(file, Want::Numbers, Some(deadline))?;
+        Ok(found.links.is_none().then_some(found.answer.settled))
+    }
+
+    /// Looks at files of one device, settling whatever is around them once for all. Each gets
+    /// what was found, or `None` where that takes more. With `known`, a record that stands is
+    /// confirmed instead of mapped again.
+    pub(crate) fn look_at_all(&self, files: &[FileKey], known: &[bool]) -> Vec<Option<Seen>> {
+        let seen = match files.first() {
+            Some(first) => self.try_look_at_all(first.device, files, known),
+            None => Ok(Vec::new()),
         };
-        let mut state = self.lock_for(first.device);
-        let idle: Vec<FileKey> = files
+        seen.unwrap_or_else(|error| unlooked(files.len(), &error))
+    }
+
+    fn try_look_at_all(
+        &self,
+        device: DeviceIndex,
+        files: &[FileKey],
+        known: &[bool],
+    ) -> io::Result<Vec<Option<Seen>>> {
+        self.make_ready(device)?;
+        self.drain();
+        self.look_at_foreign(device)?;
+        self.flush_removals(device)?;
+        let mut settled = HashSet::new();
+        for other in self.around_all(device, files) {
+            // What cannot be settled is left for the questions about those that share with it.
+            let done = if files.contains(&other) {
+                self.settle_own(other)
+            } else {
+                self.tame(other)
+            };
+            if done.is_ok() {
+                settled.insert(other);
+            }
+        }
+        let mut state = self.lock_for(device);
+        let mut seen: Vec<Option<Seen>> = files
             .iter()
-            .copied()
-            .filter(|&file| file.device == first.device && state.active(file).is_none())
+            .zip(known)
+            .map(|(&file, &known)| {
+                let slot = state.table.find(file).filter(|_| known)?;
+                self.trusted_record(&mut state, slot)?;
+                let around = state.cover(slot);
+                let id = state.device(device).map_or(0, |device| device.space);
+                let around = state.hot(id, &around, false);
+                state.stats.confirmed += 1;
+                around
+                    .iter()
+                    .all(|other| settled.contains(other))
+                    .then(|| Seen::Confirmed(state.is_calm(slot)))
+            })
             .collect();
         drop(state);
-        idle.into_iter()
-            .filter_map(|key| {
+        let (places, opened): (Vec<usize>, Vec<_>) = files
+            .iter()
+            .enumerate()
+            .filter(|(at, file)| file.device == device && matches!(seen.get(*at), Some(None)))
+            .filter_map(|(at, &key)| {
                 let file = self.backing.open(key).ok()?;
                 let stamp = self.backing.stamp(&file).ok()?;
-                Some(Opened { key, file, stamp })
+                Some((at, Opened { key, file, stamp }))
             })
-            .collect()
+            .unzip();
+        let looks = self.try_survey(device, &opened, &settled)?;
+        for (at, look) in places.into_iter().zip(looks) {
+            if let Some(place) = seen.get_mut(at) {
+                *place = look.map(Seen::Looked);
+            }
+        }
+        Ok(seen)
+    }
+
+    /// Active files among these, and those that are known to share with one of them.
+    fn around_all(&self, device: DeviceIndex, files: &[FileKey]) -> BTreeSet<FileKey> {
+        let mut state = self.lock_for(device);
+        let id = state.device(device).map_or(0, |device| device.space);
+        let mut around = BTreeSet::new();
+        for &file in files {
+            let Some(slot) = state.table.find(file).filter(|_| file.device == device) else {
+                continue;
+            };
+            if state.active(file).is_some() {
+                around.insert(file);
+            }
+            let cover = state.cover(slot);
+            around.extend(state.hot(id, &cover, false));
+        }
+        around
     }
 
     /// Looks at open files of one device. Each gets its answer, or `None` where that takes more
     /// than reading its map.
     pub fn survey(&self, files: &[Opened<B::File>]) -> Vec<Option<Look>> {
         let looks = match files.first() {
-            Some(first) => self.try_survey(first.key.device, files),
+            Some(first) => self.try_survey(first.key.device, files, &HashSet::new()),
             None => Ok(Vec::new()),
         };
-        looks.unwrap_or_else(|error| {
-            log::debug!("looking at {} files at once: {error}", files.len());
-            files.iter().map(|_| None).collect()
-        })
+        looks.unwrap_or_else(|error| unlooked(files.len(), &error))
     }
 
+    /// Reads the maps of files. `settled` are active ones that were settled just before.
     fn try_survey(
         &self,
         device: DeviceIndex,
         files: &[Opened<B::File>],
+        settled: &HashSet<FileKey>,
     ) -> io::Result<Vec<Option<Look>>> {
         self.make_ready(device)?;
         self.drain();
         self.look_at_foreign(device)?;
         self.flush_removals(device)?;
         let doubt = self.in_doubt(device);
-        let (start, unit, taken) = self.begin_survey(device, files);
+        let survey = self.begin_survey(device, files, settled);
         let mut records = Vec::new();
         let read: Vec<Option<Read>> = files
             .iter()
-            .zip(&taken)
+            .zip(&survey.taken)
             .map(|(file, &taken)| {
-                let read = || self.read_for_survey(unit, file, &mut records);
+                let careful = settled.contains(&file.key);
+                let read = || self.read_for_survey(survey.unit, file, careful, &mut records);
                 taken.then(read)?.ok().flatten()
             })
             .collect();
-        Ok(self.end_survey(device, files, &taken, read, start, doubt))
+        Ok(self.end_survey(&survey, read, doubt))
     }
 
     /// Notes what is being read, so that a change of it is noticed; which files may be.
-    fn begin_survey(
+    fn begin_survey<'a>(
         &self,
         device: DeviceIndex,
-        files: &[Opened<B::File>],
-    ) -> (Moment, SharingUnit, Vec<bool>) {
+        files: &'a [Opened<B::File>],
+        settled: &'a HashSet<FileKey>,
+    ) -> Survey<'a, B> {
         let mut state = self.lock_for(device);
         let unit = state
             .device(device)
@@ -138,9 +251,11 @@ impl<B: Backing> Engine<B> {
         let taken = files
             .iter()
             .map(|file| {
-                let free = file.key.device == device
-                    && state.active(file.key).is_none()
-                    && !state.surveyed.contains_key(&file.key);
+                let calm = state
+                    .active(file.key)
+                    .is_none_or(|active| active.changing == 0 && settled.contains(&file.key));
+                let free =
+                    calm && file.key.device == device && !state.surveyed.contains_key(&file.key);
                 if free {
                     state.surveyed.insert(file.key, false);
                 }
@@ -150,7 +265,14 @@ impl<B: Backing> Engine<B> {
         let id = state.device(device).map_or(0, |device| device.space);
         let space = state.space(id);
         space.readers += 1;
-        (space.journal.now(), unit, taken)
+        Survey {
+            device,
+            files,
+            settled,
+            taken,
+            unit,
+            start: space.journal.now(),
+        }
     }
 
     /// The map of a file and its cover; `None` when it changed between two batches.
@@ -158,6 +280,7 @@ impl<B: Backing> Engine<B> {
         &self,
         unit: SharingUnit,
         file: &Opened<B::File>,
+        careful: bool,
         records: &mut Vec<Extent>,
     ) -> io::Result<Option<Read>> {
         if !self.watches {
@@ -167,7 +290,7 @@ impl<B: Backing> Engine<B> {
         let last = self
             .backing
             .map(&file.file, FileOffset(0), BATCH, records)?;
-        let map = if last {
+        let map = if last && !careful {
             let mut builder = MapBuilder::new(file.stamp.size, file.stamp.block);
             for record in records.drain(..) {
                 if !builder.push(record) {
@@ -195,13 +318,17 @@ impl<B: Backing> Engine<B> {
     /// Stores what nothing happened to meanwhile.
     fn end_survey(
         &self,
-        device: DeviceIndex,
-        files: &[Opened<B::File>],
-        taken: &[bool],
+        survey: &Survey<'_, B>,
         read: Vec<Option<Read>>,
-        start: Moment,
         doubt: bool,
     ) -> Vec<Option<Look>> {
+        let &Survey {
+            device,
+            files,
+            settled,
+            start,
+            ..
+        } = survey;
         // Parts and numbers are made before the lock is taken.
         let ready: Vec<_> = read
             .into_iter()
@@ -214,26 +341,46 @@ impl<B: Backing> Engine<B> {
         let mut state = self.lock_for(device);
         let id = state.device(device).map_or(0, |device| device.space);
         state.stats.fiemap_calls += ready.len() as u64;
-        let compares = self.compares_stamps();
-        let looks = ready
+        let quiet: Vec<_> = ready
             .into_iter()
             .zip(files)
-            .zip(taken)
+            .zip(&survey.taken)
             .map(|((ready, file), &taken)| {
                 let spoiled = taken && state.surveyed.remove(&file.key).unwrap_or(true);
                 let (numbers, parts, cover) = ready?;
                 let space = state.space(id);
-                let quiet = !spoiled
-                    && space.foreign.is_empty()
-                    && !space.journal.concerns(start, &cover)
-                    && (cover.is_empty() || (space.wild.is_empty() && !doubt))
-                    && state.active(file.key).is_none()
-                    && state.hot(id, &cover, true).is_empty();
-                if !quiet {
-                    return None;
-                }
+                let moved =
+                    spoiled || !space.foreign.is_empty() || space.journal.concerns(start, &cover);
+                let is_settled = |state: &mut State, other: &FileKey| {
+                    settled.contains(other)
+                        && state
+                            .active(*other)
+                            .is_none_or(|active| active.changing == 0)
+                };
+                let calm = (state.active(file.key).is_none() || is_settled(&mut state, &file.key))
+                    && state
+                        .hot(id, &cover, false)
+                        .iter()
+                        .all(|other| is_settled(&mut state, other));
+                (!moved && calm && (cover.is_empty() || !doubt)).then_some((numbers, parts, cover))
+            })
+            .collect();
+        // Covers first: nothing shared is stored while the cover of an active file is not known.
+        for (quiet, file) in quiet.iter().zip(files) {
+            if let Some((_, _, cover)) = quiet {
                 let slot = state.ensure(file.key);
-                state.learn_cover(slot, cover);
+                state.learn_cover(slot, cover.clone());
+            }
+        }
+        let compares = self.compares_stamps();
+        let wild = !state.space(id).wild.is_empty();
+        let looks = quiet
+            .into_iter()
+            .zip(files)
+            .map(|(quiet, file)| {
+                let (numbers, parts, _) =
+                    quiet.filter(|(_, _, cover)| cover.is_empty() || !wild)?;
+                let slot = state.ensure(file.key);
                 if compares {
                     state.stamps.insert(file.key, file.stamp);
                 }
@@ -242,7 +389,8 @@ impl<B: Backing> Engine<B> {
                     numbers,
                     parts,
                     links: file.stamp.links,
-                    settled: true,
+                    settled: state.is_calm(slot),
+                    stored: true,
                 })
             })
             .collect();
@@ -250,4 +398,10 @@ impl<B: Backing> Engine<B> {
         space.readers = space.readers.saturating_sub(1);
         looks
     }
+}
+
+/// Nothing was found because something failed that has nothing to do with a single file.
+fn unlooked<T>(files: usize, error: &io::Error) -> Vec<Option<T>> {
+    log::debug!("looking at {files} files at once: {error}");
+    (0..files).map(|_| None).collect()
 }

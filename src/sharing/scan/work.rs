@@ -5,7 +5,7 @@ use super::progress::count;
 use crate::sharing::directories::Directories;
 use crate::sharing::engine::AskError;
 use crate::sharing::key::FileKey;
-use crate::sharing::survey::Look;
+use crate::sharing::survey::{Look, Seen};
 use crate::sharing::tree::{Entry, Measured, Tick, Token, Trust};
 use crate::sharing::walk::{Identity, Kind, Name, Walk};
 use std::io;
@@ -217,36 +217,35 @@ impl<B: Walk> Directories<B> {
         since: Tick,
         deadline: Option<Instant>,
     ) -> Result<(), AskError> {
-        let (began, files) = {
+        let (began, files, known) = {
             let mut tree = self.tree.lock();
             let open = files.iter().copied();
             let open: Vec<FileKey> = open.filter(|&file| tree.is_open(file, since)).collect();
-            (tree.tick(), open)
+            let known: Vec<bool> = open
+                .iter()
+                .map(|&file| tree.is_only_watched(file))
+                .collect();
+            (tree.tick(), open, known)
         };
-        let idle = self.engine.open_idle(&files);
-        let surveyed = self.engine.survey(&idle);
+        count(&self.scanner.progress.files, files.len());
         let mut left = files;
-        let mut tree = self.tree.lock();
-        for (file, look) in idle.iter().zip(surveyed) {
-            if let Some(look) = look {
-                left.retain(|&other| other != file.key);
-                let (measured, trust) = measured(look);
-                tree.settle(file.key, began, measured, trust);
-            }
+        if deadline.is_none() {
+            left = self.look_at_many(left, &known, began);
         }
-        drop(tree);
-        count(&self.scanner.progress.files, idle.len());
-        drop(idle);
         for file in left {
             if self.is_stopping() {
                 return Err(AskError::Again);
+            }
+            if let Some(deadline) = deadline
+                && self.is_confirmed(file, deadline)?
+            {
+                continue;
             }
             let began = self.tree.lock().tick();
             let look = match deadline {
                 Some(deadline) => self.engine.look(file, deadline),
                 None => self.engine.look_patiently(file),
             };
-            count(&self.scanner.progress.files, 1);
             let mut tree = self.tree.lock();
             match look {
                 Ok(look) => {
@@ -265,11 +264,59 @@ impl<B: Walk> Directories<B> {
     }
 }
 
+impl<B: Walk> Directories<B> {
+    /// Looks at many files at once; those that are left.
+    fn look_at_many(&self, files: Vec<FileKey>, known: &[bool], began: Tick) -> Vec<FileKey> {
+        let seen = self.engine.look_at_all(&files, known);
+        // A record that was confirmed is the one that the tree has numbers of, unless it was
+        // replaced since: then the engine has named the file.
+        self.take_in();
+        let mut tree = self.tree.lock();
+        let mut left = Vec::new();
+        for (file, seen) in files.into_iter().zip(seen) {
+            match seen {
+                Some(Seen::Looked(look)) => {
+                    let (measured, trust) = measured(look);
+                    tree.settle(file, began, measured, trust);
+                }
+                Some(Seen::Confirmed(settled)) if tree.confirm(file, began, trust_in(settled)) => {}
+                Some(Seen::Confirmed(_)) | None => left.push(file),
+            }
+        }
+        left
+    }
+
+    /// Whether a file that may change without a mark turns out not to have: then it is not mapped
+    /// again.
+    fn is_confirmed(&self, file: FileKey, deadline: Instant) -> Result<bool, AskError> {
+        let began = {
+            let mut tree = self.tree.lock();
+            if !tree.is_only_watched(file) {
+                return Ok(false);
+            }
+            tree.tick()
+        };
+        let settled = match self.engine.confirm(file, deadline) {
+            Ok(Some(settled)) => settled,
+            Ok(None) | Err(AskError::Gone) => return Ok(false),
+            // The look that follows says what to do about it.
+            Err(AskError::Io(error)) if is_refused(&error) => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        self.take_in();
+        Ok(self.tree.lock().confirm(file, began, trust_in(settled)))
+    }
+}
+
+fn trust_in(settled: bool) -> Trust {
+    if settled { Trust::Settled } else { Trust::Once }
+}
+
 fn measured(look: Look) -> (Measured, Trust) {
-    let trust = if look.settled {
-        Trust::Settled
-    } else {
-        Trust::Once
+    let trust = match (look.settled, look.stored) {
+        (true, _) => Trust::Settled,
+        (false, true) => Trust::Once,
+        (false, false) => Trust::Unkept,
     };
     let measured = Measured {
         numbers: look.numbers,

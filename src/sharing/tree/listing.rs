@@ -217,8 +217,8 @@ impl Tree {
         self.dirs.get_mut(dir)?.files.push(slot);
         if let Some(at) = stray.filter(|&at| at >= began) {
             self.mark_at(slot, at);
-        } else if trust == Trust::Once {
-            self.mark_at(slot, began);
+        } else {
+            self.distrust(slot, began, trust);
         }
         Some(slot)
     }

@@ -44,6 +44,8 @@ pub enum Trust {
     /// They may change without a mark (the file or a sharer is open for write): they answer the
     /// question they were obtained for, the next one must look again.
     Once,
+    /// As [`Trust::Once`], and nobody else knows them, so nobody can confirm them.
+    Unkept,
 }
 
 impl Tree {
@@ -122,9 +124,43 @@ impl Tree {
                 self.note_parts(dir, slot, Step::Enter);
             }
         }
-        if trust == Trust::Once {
-            self.mark_at(slot, began);
+        self.distrust(slot, began, trust);
+    }
+
+    /// Has numbers that are not settled looked at again by the next question.
+    pub(super) fn distrust(&mut self, slot: FileSlot, began: Tick, trust: Trust) {
+        match trust {
+            Trust::Settled => {}
+            Trust::Once => self.unsettle(slot),
+            Trust::Unkept => self.mark_at(slot, began),
         }
+    }
+
+    /// Whether a file is unsettled only because it may change without a mark: no mark came since
+    /// its numbers were obtained.
+    #[must_use]
+    pub fn is_only_watched(&self, key: FileKey) -> bool {
+        self.find_file(key)
+            .and_then(|slot| self.files.get(slot))
+            .is_some_and(|node| {
+                node.flags.contains(FileFlags::UNSETTLED | FileFlags::KNOWN)
+                    && node.marked < node.settled
+            })
+    }
+
+    /// Takes in that work begun at `began` found the numbers of a file as they were. Nothing
+    /// happens, and `false` comes back, when it was marked meanwhile.
+    pub fn confirm(&mut self, key: FileKey, began: Tick, trust: Trust) -> bool {
+        if !self.is_only_watched(key) {
+            return false;
+        }
+        let slot = self.find_file(key);
+        if let Some(node) = slot.and_then(|slot| self.files.get_mut(slot)) {
+            node.settled = node.settled.max(began);
+            node.flags
+                .set(FileFlags::UNSETTLED, trust != Trust::Settled);
+        }
+        true
     }
 
     /// The numbers of a file as they stand, if they were ever learnt.

@@ -108,6 +108,14 @@ impl Tree {
             return;
         };
         node.marked = node.marked.max(at);
+        self.unsettle(slot);
+    }
+
+    /// The numbers of a file have to be looked at again by the next question.
+    pub(super) fn unsettle(&mut self, slot: FileSlot) {
+        let Some(node) = self.files.get_mut(slot) else {
+            return;
+        };
         if node.flags.contains(FileFlags::UNSETTLED) {
             return;
         }
