@@ -11,7 +11,7 @@ BINDIR = $(DESTDIR)$(PREFIX)/bin
 MANDIR = $(DESTDIR)$(PREFIX)/share/man
 RELEASE = target/release
 
-.PHONY: all build demo test soak bench deps check install uninstall clean
+.PHONY: all build demo test conformance tools soak bench deps check install uninstall clean
 
 all: build
 
@@ -24,7 +24,7 @@ demo: deps build
 
 # Everything, on real XFS and btrfs images through real mounts. Without root or FUSE those tests
 # say that they were skipped; with CI=true they fail instead.
-test: deps
+test: deps tools
 	$(CARGO) build --workspace --all-targets
 	$(CARGO) test --workspace
 	$(CARGO) test --features faults --test model faults
@@ -33,6 +33,17 @@ test: deps
 # The differential test of exactness with fresh seeds: SECONDS=3600 FS=xfs IO=passthrough STEPS=1000
 soak: deps
 	$(CARGO) test --test differential -- --ignored --nocapture soak
+
+# Public conformance programs, natively and through the mount, with the counts.
+conformance: deps tools
+	$(CARGO) test --test conformance -- --nocapture
+
+# The programs that `conformance` runs, built once into target/tools.
+tools:
+	@test -x target/tools/bin/pjdfstest || $(CARGO) install --quiet --locked --version 0.2.2 \
+	    --root target/tools --target-dir target/tools-build pjdfstest
+	@test -x target/tools/bin/fsx || $(CARGO) install --quiet --locked --version 0.3.2 \
+	    --root target/tools --target-dir target/tools-build fsx
 
 # WORK=scan,questions  QUICK=1  ARGS='--help'; see docs/benchmarks.md.
 bench:

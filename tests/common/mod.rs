@@ -18,12 +18,17 @@
     missing_docs
 )]
 
+pub mod actors;
+pub mod calls;
+pub mod directory;
 pub mod files;
 mod image;
+pub mod locking;
 mod mounted;
 pub mod raw;
 pub mod run;
 pub mod truth;
+pub mod venue;
 
 pub use image::{Image, ImageBuilder, Kind, MountedTmpfs};
 pub use mounted::{Mounted, MountedBuilder};
