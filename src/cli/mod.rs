@@ -12,6 +12,7 @@ mod manual;
 mod mount;
 pub mod mount_helper;
 mod output;
+mod refresh;
 mod show;
 mod status;
 mod umount;
@@ -40,6 +41,7 @@ enum Command {
     Umount(umount::Arguments),
     Show(show::Arguments),
     Status(status::Arguments),
+    Refresh(refresh::Arguments),
     Doctor(doctor::Arguments),
     Clone(clone::Arguments),
     Completions(completions::Arguments),
@@ -71,6 +73,7 @@ pub fn main() -> ExitCode {
         Command::Umount(arguments) => umount::run(&arguments),
         Command::Show(arguments) => show::run(&arguments),
         Command::Status(arguments) => status::run(&arguments),
+        Command::Refresh(arguments) => refresh::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Clone(arguments) => clone::run(&arguments),
         Command::Completions(arguments) => completions::run(&arguments),

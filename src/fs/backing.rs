@@ -21,7 +21,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
@@ -38,6 +38,33 @@ pub trait Resolve: Send + Sync {
     /// # Errors
     /// `ESTALE` when the inode is gone or not known, else as open(2).
     fn open(&self, file: FileKey) -> io::Result<OwnedFd>;
+}
+
+/// What others changed, as whoever caches attributes and names has to hear of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Heard<'a> {
+    /// The attributes of the inode, not its data.
+    Attributes(FileKey),
+    /// The data of the file, and with it size and times; or that may be so.
+    Data(FileKey),
+    /// The name came into the directory or went from it, which changed the directory as well.
+    Entry {
+        /// The directory.
+        directory: FileKey,
+        /// The name.
+        name: &'a [u8],
+        /// What has or had the name.
+        inode: Option<FileKey>,
+    },
+    /// Anything: changes were lost.
+    Anything,
+}
+
+/// Hears of every change by others while the queue of events is read. What it does must be
+/// quick, and must not ask the engine.
+pub trait Listener: Send + Sync {
+    /// This happened, some moments ago.
+    fn heard(&self, change: Heard<'_>);
 }
 
 /// An open file of the backing filesystem.
@@ -72,7 +99,10 @@ impl AsFd for DiskFile {
 pub struct DiskBacking {
     devices: Arc<DeviceTable>,
     resolver: OnceLock<Weak<dyn Resolve>>,
+    listener: OnceLock<Arc<dyn Listener>>,
     events: Mutex<Reader>,
+    /// The queue of events cannot be read any more.
+    deaf: AtomicBool,
     /// Readings of the event queue begun so far.
     readings: AtomicU64,
     /// Files of btrfs filesystems that others removed so far: the writeback of one may be under
@@ -102,7 +132,9 @@ impl DiskBacking {
         Self {
             devices,
             resolver: OnceLock::new(),
+            listener: OnceLock::new(),
             events: Mutex::default(),
+            deaf: AtomicBool::new(false),
             readings: AtomicU64::new(0),
             removed: AtomicU64::new(0),
             settled: Mutex::new(0),
@@ -124,6 +156,29 @@ impl DiskBacking {
     pub fn resolve_through(&self, resolver: Weak<dyn Resolve>) {
         // A second store would be a second owner of the same inodes; there is none.
         let _ = self.resolver.set(resolver);
+    }
+
+    /// Names who hears of changes by others. The first one named stays.
+    pub fn heard_by(&self, listener: Arc<dyn Listener>) {
+        // A second one would be a second owner of the kernel's caches; there is none.
+        let _ = self.listener.set(listener);
+    }
+
+    fn tell(&self, change: Heard<'_>) {
+        if let Some(listener) = self.listener.get() {
+            listener.heard(change);
+        }
+    }
+
+    fn lost(&self, sink: &mut dyn FnMut(Event)) {
+        self.tell(Heard::Anything);
+        sink(Event::Overflow);
+    }
+
+    /// Whether changes by others are heard of, where they are watched.
+    #[must_use]
+    pub fn hears(&self) -> bool {
+        self.devices.watch().is_ok() && !self.deaf.load(Ordering::Relaxed)
     }
 
     /// The devices.
@@ -207,14 +262,14 @@ impl DiskBacking {
             entry,
         } = event
         else {
-            return sink(Event::Overflow);
+            return self.lost(sink);
         };
         let ours = u32::try_from(pid) == Ok(std::process::id());
         if ours && !(mask.directory() && mask.created_or_deleted()) {
             return;
         }
         let Some(space) = self.devices.watched_space(filesystem) else {
-            return sink(Event::Overflow);
+            return self.lost(sink);
         };
         let key = target.as_ref().and_then(|handle| self.key(&space, handle));
         // The directory of a subvolume: one that appears may share all that it holds, one that
@@ -230,8 +285,13 @@ impl DiskBacking {
             let directory = entry
                 .and_then(|(directory, name)| Some((self.key(&space, &directory)?, name.to_vec())));
             let Some((directory, name)) = directory else {
-                return sink(Event::Overflow);
+                return self.lost(sink);
             };
+            self.tell(Heard::Entry {
+                directory,
+                name: &name,
+                inode: key,
+            });
             sink(Event::Entry {
                 directory,
                 name,
@@ -241,15 +301,20 @@ impl DiskBacking {
         if subvolume && mask.deleted() {
             match key {
                 Some(key) => sink(Event::Removed(key)),
-                None => sink(Event::Overflow),
+                None => self.lost(sink),
             }
         }
         if !(mask.modified() || mask.closed() || mask.attributes() || mask.removed()) {
             return;
         }
         let Some(key) = key else {
-            return sink(Event::Overflow);
+            return self.lost(sink);
         };
+        if mask.modified() || mask.closed() {
+            self.tell(Heard::Data(key));
+        } else if mask.attributes() {
+            self.tell(Heard::Attributes(key));
+        }
         if mask.attributes() {
             sink(Event::Attributes(key));
         }
@@ -507,8 +572,10 @@ impl Backing for DiskBacking {
                 Ok(true) => {}
                 Ok(false) => return,
                 Err(error) => {
-                    log::error!("reading file events failed: {error}");
-                    return sink(Event::Overflow);
+                    if !self.deaf.swap(true, Ordering::Relaxed) {
+                        log::error!("changes behind the mount are not seen any more: {error}");
+                    }
+                    return self.lost(sink);
                 }
             }
         }

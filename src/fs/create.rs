@@ -177,7 +177,7 @@ impl Passthrough {
         let entry = Entry {
             attr: self.attr(node, &known, status),
             generation: u64::from(key.generation),
-            ttl: self.options.entry_timeout,
+            ttl: self.entry_timeout(parent, key),
         };
         Ok((entry, opened.0, opened.1))
     }

@@ -191,6 +191,16 @@ impl DeviceTable {
         }
     }
 
+    /// Whether changes on this device by others are told.
+    #[must_use]
+    pub fn is_watched(&self, index: DeviceIndex) -> bool {
+        self.state
+            .read()
+            .devices
+            .get(usize::from(index.0))
+            .is_some_and(|device| device.space.watched.is_some())
+    }
+
     /// Every device met so far.
     #[must_use]
     pub fn all(&self) -> Vec<Arc<Device>> {

@@ -146,6 +146,18 @@ impl Inodes {
         }
     }
 
+    /// Whether the kernel may know an inode by this number.
+    #[must_use]
+    pub fn knows(&self, node: NodeId) -> bool {
+        self.nodes.get(node).is_ok()
+    }
+
+    /// Every node that the kernel may know.
+    #[must_use]
+    pub fn known(&self) -> Vec<NodeId> {
+        self.nodes.all()
+    }
+
     /// How many inodes are known.
     #[must_use]
     pub fn count(&self) -> usize {

@@ -1,9 +1,10 @@
-//! Inode flags and project ids by ioctl.
+//! Inode flags and project ids by ioctl, and sharelens's own ioctl, which forgets.
 
 use super::Passthrough;
 use super::error::{Doing, Error, Result};
-use super::types::NodeId;
+use super::types::{Caller, NodeId};
 use crate::sys::fileattr::{self, FSXATTR, number};
+use crate::sys::refresh::REFRESH;
 use smallvec::SmallVec;
 use std::os::fd::AsFd;
 
@@ -15,7 +16,17 @@ impl Passthrough {
     ///
     /// # Errors
     /// `ENOTTY` for one that is not known, else as ioctl_iflags(2) says.
-    pub fn ioctl(&self, node: NodeId, request: u32, input: &[u8]) -> Result<IoctlOutput> {
+    pub fn ioctl(
+        &self,
+        caller: Caller,
+        node: NodeId,
+        request: u32,
+        input: &[u8],
+    ) -> Result<IoctlOutput> {
+        if request == REFRESH {
+            self.refresh(caller, node)?;
+            return Ok(SmallVec::new());
+        }
         let unknown = Error::new(libc::ENOTTY, "ioctl");
         let known = matches!(
             request,
@@ -53,5 +64,22 @@ impl Passthrough {
                 Ok(SmallVec::new())
             }
         }
+    }
+
+    /// Forgets what is known of a file, and of those that share with it; of a directory, all that
+    /// is known at all. Only root and the owner of the mount may, since it costs everybody.
+    fn refresh(&self, caller: Caller, node: NodeId) -> Result<()> {
+        if !caller.is_root() && caller.uid != nix::unistd::geteuid().as_raw() {
+            return Err(Error::new(libc::EPERM, "refresh"));
+        }
+        let known = self.inodes.nodes.get(node)?;
+        if known.directory {
+            self.engine.refresh(None);
+            self.drop_caches(None);
+        } else {
+            self.engine.refresh(Some(known.key));
+            self.drop_caches(Some(node));
+        }
+        Ok(())
     }
 }

@@ -38,7 +38,7 @@ impl Passthrough {
         Entry {
             attr: self.attr(node, &known, *status),
             generation: u64::from(key.generation),
-            ttl: self.options.entry_timeout,
+            ttl: self.entry_timeout(parent, key),
         }
     }
 
@@ -57,9 +57,39 @@ impl Passthrough {
             status,
             ttl: if silent {
                 Duration::ZERO
+            } else if self.follows(known.key.device) && self.settles_by_events(&status) {
+                self.options.attr_timeout.watched
             } else {
-                self.options.attr_timeout
+                self.options.attr_timeout.unwatched
             },
+        }
+    }
+
+    /// How long the kernel may believe that a name in `parent` leads to `key`.
+    pub(crate) fn entry_timeout(&self, parent: NodeId, key: FileKey) -> Duration {
+        let times = &self.options.entry_timeout;
+        let watched = self.follows(key.device)
+            && self.inodes.key(parent).is_ok_and(|parent| {
+                parent.device == key.device || self.follows(parent.device)
+            });
+        if watched {
+            times.watched
+        } else {
+            times.unwatched
+        }
+    }
+
+    /// How long the kernel may believe that `parent` does not have a name.
+    pub fn negative_timeout(&self, parent: NodeId) -> Duration {
+        let watched = self
+            .inodes
+            .key(parent)
+            .is_ok_and(|parent| self.follows(parent.device));
+        let times = &self.options.negative_timeout;
+        if watched {
+            times.watched
+        } else {
+            times.unwatched
         }
     }
 

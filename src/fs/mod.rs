@@ -23,6 +23,7 @@ mod data;
 mod descriptors;
 mod dir;
 mod error;
+mod follow;
 mod handles;
 mod inodes;
 mod ioctl;
@@ -44,9 +45,10 @@ pub use create::Permissions;
 pub use data::CopyEnd;
 pub use dir::DirEntry;
 pub use error::{Error, Result};
+pub use follow::Caches;
 pub use inodes::Inodes;
 pub use ioctl::IoctlOutput;
-pub use options::Options;
+pub use options::{Options, Timeout};
 pub use statfs::Space;
 pub use types::{Attr, Caller, Entry, HandleId, IoMode, Name, NodeId, Opened, SetAttr};
 pub use xattr::LARGEST_LIST;
@@ -84,6 +86,9 @@ pub struct Passthrough {
     handles: Handles,
     unchanged: Unchanged,
     pins: OnceLock<Arc<dyn Pins>>,
+    caches: OnceLock<Arc<dyn Caches>>,
+    /// What others change is followed, where it is watched.
+    following: AtomicBool,
     /// Kernel passthrough is wanted and was not found impossible.
     passthrough: AtomicBool,
     /// Keeps opens for write and the test whether a mapping lives apart, by node.
@@ -102,6 +107,8 @@ impl Passthrough {
             handles: Handles::default(),
             unchanged: Unchanged::new(),
             pins: OnceLock::new(),
+            caches: OnceLock::new(),
+            following: AtomicBool::new(false),
             passthrough: AtomicBool::new(options.passthrough),
             gates: std::array::from_fn(|_| Mutex::default()),
         }

@@ -183,6 +183,15 @@ impl Nodes {
         Some(result)
     }
 
+    /// All that are known.
+    pub(crate) fn all(&self) -> Vec<NodeId> {
+        let mut all = Vec::with_capacity(self.count());
+        for shard in &self.shards {
+            all.extend(shard.lock().keys().copied().map(NodeId));
+        }
+        all
+    }
+
     /// How many are known.
     pub(crate) fn count(&self) -> usize {
         self.shards.iter().map(|shard| shard.lock().len()).sum()

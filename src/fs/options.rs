@@ -1,18 +1,36 @@
-//! What can be chosen about the filesystem.
+//! What the filesystem is told to do.
 
 use std::time::Duration;
 
-/// The choices.
+/// How long the kernel may believe something that only changes behind the mount can make wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timeout {
+    /// Where such changes are watched and the kernel is told of them.
+    pub watched: Duration,
+    /// Elsewhere.
+    pub unwatched: Duration,
+}
+
+impl Timeout {
+    /// The same everywhere, as a user asked for it.
+    #[must_use]
+    pub const fn fixed(time: Duration) -> Self {
+        Self {
+            watched: time,
+            unwatched: time,
+        }
+    }
+}
+
+/// Times and choices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// How long the kernel may believe attributes that only changes behind the mount can make
-    /// wrong.
-    pub attr_timeout: Duration,
-    /// How long it may believe that a name leads to its inode.
-    pub entry_timeout: Duration,
-    /// How long it may believe that a name does not exist. Zero unless changes behind the mount
-    /// are watched.
-    pub negative_timeout: Duration,
+    /// Of attributes.
+    pub attr_timeout: Timeout,
+    /// Of a name leading to its inode.
+    pub entry_timeout: Timeout,
+    /// Of a name not being there.
+    pub negative_timeout: Timeout,
     /// Whether the kernel is to do the I/O where it can.
     pub passthrough: bool,
     /// Whether the virtual attributes are listed.
@@ -23,10 +41,18 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
+        const HOUR: Duration = Duration::from_secs(3600);
+        let long = Timeout {
+            watched: HOUR,
+            unwatched: Duration::from_secs(1),
+        };
         Self {
-            attr_timeout: Duration::from_secs(1),
-            entry_timeout: Duration::from_secs(1),
-            negative_timeout: Duration::ZERO,
+            attr_timeout: long,
+            entry_timeout: long,
+            negative_timeout: Timeout {
+                watched: HOUR,
+                unwatched: Duration::ZERO,
+            },
             passthrough: true,
             list_xattrs: false,
             descriptors: 256,

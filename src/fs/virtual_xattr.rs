@@ -132,7 +132,10 @@ impl Passthrough {
             tree_memory_bytes: usize,
             inodes_known: usize,
             kernel_passthrough: bool,
+            /// Changes behind the mount are seen as they happen.
             watching: bool,
+            /// The kernel is told of them, and so believes names and attributes for long.
+            following: bool,
         }
         let (tree_memory_bytes, tree_files, tree_directories) = self.directories.memory();
         let shown = Shown {
@@ -143,7 +146,8 @@ impl Passthrough {
             tree_memory_bytes,
             inodes_known: self.inodes.count(),
             kernel_passthrough: self.wants_passthrough(),
-            watching: self.inodes.devices().watches_all(),
+            watching: self.inodes.devices().watches_all() && self.engine.backing().hears(),
+            following: self.follows(crate::sharing::DeviceIndex(0)),
         };
         serde_json::to_string(&shown)
             .map(|text| text.as_str().into())

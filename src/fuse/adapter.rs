@@ -72,8 +72,8 @@ impl Adapter {
         let ids = Arc::new(BackingIds::new());
         fs.pinned_by(Arc::clone(&ids) as Arc<dyn fs::Pins>);
         Self {
+            notices: Notices::new(Arc::clone(&ids), Arc::clone(fs.inodes())),
             fs,
-            notices: Notices::new(Arc::clone(&ids)),
             ids,
             pool: Pool::default(),
         }
@@ -149,8 +149,11 @@ impl Filesystem for Adapter {
         match self.fs.lookup(node(parent), &name) {
             Ok(entry) => Self::reply_entry(reply, &entry),
             Err(error) => {
-                let ttl = self.fs.options().negative_timeout;
-                if error.errno() == libc::ENOENT && !ttl.is_zero() {
+                if error.errno() != libc::ENOENT {
+                    return reply.error(errno(error));
+                }
+                let ttl = self.fs.negative_timeout(node(parent));
+                if !ttl.is_zero() {
                     return Self::reply_entry(reply, &Entry::absent(ttl));
                 }
                 reply.error(errno(error));
@@ -600,7 +603,7 @@ impl Filesystem for Adapter {
 
     fn ioctl(
         &self,
-        _req: &Request,
+        req: &Request,
         ino: INodeNo,
         _fh: FileHandle,
         _flags: IoctlFlags,
@@ -609,7 +612,7 @@ impl Filesystem for Adapter {
         out_size: u32,
         reply: ReplyIoctl,
     ) {
-        let output = reply_error!(self.fs.ioctl(node(ino), cmd, in_data), reply);
+        let output = reply_error!(self.fs.ioctl(caller(req), node(ino), cmd, in_data), reply);
         let shown = output.get(..output.len().min(out_size as usize));
         reply.ioctl(0, shown.unwrap_or_default());
     }

@@ -8,7 +8,7 @@ use super::refusal::Refusal;
 use super::{signals, systemd};
 use crate::fs::backing::{DiskBacking, Resolve};
 use crate::fs::device::DeviceTable;
-use crate::fs::{self, Inodes, Passthrough};
+use crate::fs::{self, Inodes, Passthrough, Timeout};
 use crate::fuse::Adapter;
 use crate::sharing::Limits;
 use crate::sys::{lease, limits};
@@ -43,8 +43,11 @@ pub(super) fn serve(places: Places, options: &Options, ready: DaemonEnd) -> Resu
             reason: "the kernel has no FUSE passthrough (Linux 6.9)",
         });
     }
-    notices
-        .start(session.notifier())
+    session
+        .as_fd()
+        .try_clone_to_owned()
+        .and_then(|device| notices.start(session.notifier(), device))
+        .and_then(|()| filesystem.follow(Arc::new(notices)))
         .map_err(Refusal::system("starting a thread"))?;
     log::info!(
         "mounted {:?} on {:?} with {threads} threads",
@@ -146,15 +149,25 @@ fn limits_of(options: &Options) -> Limits {
 fn fs_options(options: &Options, descriptors: u64) -> fs::Options {
     let default = fs::Options::default();
     fs::Options {
-        attr_timeout: options.attr_timeout.unwrap_or(default.attr_timeout),
-        entry_timeout: options.entry_timeout.unwrap_or(default.entry_timeout),
+        attr_timeout: options
+            .attr_timeout
+            .map_or(default.attr_timeout, Timeout::fixed),
+        entry_timeout: options
+            .entry_timeout
+            .map_or(default.entry_timeout, Timeout::fixed),
+        negative_timeout: match options.entry_timeout {
+            Some(watched) => Timeout {
+                watched,
+                ..default.negative_timeout
+            },
+            None => default.negative_timeout,
+        },
         // The kernel takes backing files from root alone.
         passthrough: options.io != Io::Cached && attach::may_mount_directly(),
         list_xattrs: options.list_xattrs,
         descriptors: usize::try_from(descriptors / 4)
             .unwrap_or(usize::MAX)
             .clamp(64, 4096),
-        ..default
     }
 }
 

@@ -185,6 +185,8 @@ impl<B: Backing> Engine<B> {
     pub fn refresh(&self, file: Option<FileKey>) {
         let device = file.map_or(DeviceIndex(0), |file| file.device);
         let mut state = self.lock_for(device);
+        // What nothing told of may not have been written back.
+        state.due_barriers();
         let Some(file) = file else {
             for id in state.space_ids() {
                 state.forget_space(id);

@@ -17,7 +17,7 @@ use std::time::Duration;
 impl<B: Backing> Engine<B> {
     /// Takes in every foreign change reported so far. When it returns, those of changes that had
     /// returned to their callers before it was called are in effect.
-    pub(crate) fn drain(&self) {
+    pub fn drain(&self) {
         if !self.watches {
             return;
         }
@@ -61,7 +61,12 @@ impl<B: Backing> Engine<B> {
                 // It changed again meanwhile: look again.
                 continue;
             }
-            state.space(id).foreign.retain(|other| *other != file);
+            let foreign = &mut state.space(id).foreign;
+            if foreign.last() == Some(&file) {
+                foreign.pop();
+            } else {
+                foreign.retain(|other| *other != file);
+            }
             let Some(slot) = state.table.find(file) else {
                 continue;
             };
