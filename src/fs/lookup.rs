@@ -69,9 +69,10 @@ impl Passthrough {
     pub(crate) fn entry_timeout(&self, parent: NodeId, key: FileKey) -> Duration {
         let times = &self.options.entry_timeout;
         let watched = self.follows(key.device)
-            && self.inodes.key(parent).is_ok_and(|parent| {
-                parent.device == key.device || self.follows(parent.device)
-            });
+            && self
+                .inodes
+                .key(parent)
+                .is_ok_and(|parent| parent.device == key.device || self.follows(parent.device));
         if watched {
             times.watched
         } else {

@@ -191,7 +191,11 @@ impl Inner {
         let now = Instant::now();
         for queue in again.iter_mut() {
             while queue.front().is_some_and(|(due, _)| *due <= now) {
-                for node in queue.pop_front().map(|(_, nodes)| nodes).unwrap_or_default() {
+                for node in queue
+                    .pop_front()
+                    .map(|(_, nodes)| nodes)
+                    .unwrap_or_default()
+                {
                     if self.inodes.knows(node) {
                         kernel.attributes(node);
                     }

@@ -90,8 +90,13 @@ fn tell_who_stays_below(point: &Path, note: &impl Fn(&str)) {
     if users.is_empty() {
         return;
     }
+    let (processes, were, see) = match users.len() {
+        1 => ("process", "was", "sees"),
+        _ => ("processes", "were", "see"),
+    };
     note(&format!(
-        "{} were in the directory before and still see it uncovered: what they change there is a change from outside; in a shell, `cd .` enters the mount",
+        "{} {processes} {were} in the directory before and still {see} it uncovered: {}; what is changed there is a change from outside; in a shell, `cd .` enters the mount",
+        users.len(),
         busy::describe(&users),
     ));
 }

@@ -238,3 +238,8 @@ pub fn copy_range(
     };
     usize::try_from(copied).map_err(|_| io::Error::last_os_error())
 }
+
+/// Reads from the start of an open file; how much there was.
+pub fn read_at(file: &File, room: &mut [u8]) -> usize {
+    std::os::unix::fs::FileExt::read_at(file, room, 0).unwrap()
+}

@@ -2,8 +2,9 @@
 
 use super::Finding;
 use crate::cli::{Failure, direct};
+use crate::fs::device::DeviceTable;
 use crate::mount::{ask, mountinfo};
-use crate::sys::fanotify;
+use crate::sharing::DeviceIndex;
 use crate::sys::statfs::{self, FilesystemKind};
 use crate::sys::xfs;
 use crate::vxattr::Name;
@@ -150,23 +151,27 @@ fn some_file(path: &Path) -> Option<PathBuf> {
 
 fn watch(fd: BorrowedFd<'_>) -> Finding {
     let what = "watching this filesystem";
-    match fanotify::Watch::new().and_then(|watch| watch.add(fd)) {
-        Ok(()) => Finding::good(
+    // As the mount does it: on btrfs the whole filesystem, whichever subvolume this is.
+    let table = match DeviceTable::new(fd) {
+        Ok(table) => table,
+        Err(error) => return unwatched(what, error.to_string()),
+    };
+    match table.watch() {
+        Ok(_) if table.is_watched(DeviceIndex(0)) => Finding::good(
             what,
             "possible",
-            "changes behind the mount are seen when they happen",
+            "changes behind the mount are in the answers at once and in names and attributes a millisecond later; the kernel is let to believe those for an hour. Not seen: deduplication and stores through mappings of files that others keep open, defragmentation and balance (`sharelens refresh`, max_trust=S)",
         ),
-        Err(error) if error.raw_os_error() == Some(libc::EXDEV) => Finding::limited(
-            what,
-            "not from inside a btrfs subvolume",
-            "changes behind the mount are seen by ctime at the next question, those of sharing files not",
-            "mount the top of the btrfs filesystem somewhere, or use max_trust=S",
-        ),
-        Err(error) => Finding::limited(
-            what,
-            error.to_string(),
-            "changes behind the mount are seen by ctime at the next question, those of sharing files not",
-            "mount as root, or use max_trust=S",
-        ),
+        Ok(_) => unwatched(what, "refused by the filesystem".to_owned()),
+        Err(error) => unwatched(what, error.to_string()),
     }
+}
+
+fn unwatched(what: &'static str, found: String) -> Finding {
+    Finding::limited(
+        what,
+        found,
+        "changes behind the mount are seen by ctime at the next question, those of sharing files not; names and attributes are asked for again after a second",
+        "mount as root, or use max_trust=S and `sharelens refresh`",
+    )
 }
