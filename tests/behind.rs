@@ -413,6 +413,72 @@ fn a_replaced_file_is_the_old_or_the_new_one() {
     }
 }
 
+/// A filesystem mounted below later is shown, and so is what it covered afterwards.
+#[test]
+fn what_is_mounted_below_later_is_shown_at_once() {
+    let Some(image) = Image::xfs() else { return };
+    let tree = image.tree();
+    let covered = tree.join("dir");
+    fs::create_dir(&covered).unwrap();
+    fs::write(covered.join("below"), "covered").unwrap();
+    let mounted = Mounted::at(&tree, &image.beside("view")).mount();
+    let view = mounted.path().join("dir");
+    assert!(view.join("below").exists());
+    let covered_path = covered.as_os_str();
+    run(
+        "mount",
+        [
+            "-t".as_ref(),
+            "tmpfs".as_ref(),
+            "none".as_ref(),
+            covered_path,
+        ],
+    );
+    fs::write(covered.join("above"), "x").unwrap();
+    soon("what covers", || {
+        view.join("above").exists() && !view.join("below").exists()
+    });
+    run("umount", ["-l".as_ref(), covered_path]);
+    soon("what was covered", || {
+        view.join("below").exists() && !view.join("above").exists()
+    });
+}
+
+/// Where nothing can be watched (bindfs has no events) everything is asked for often.
+#[test]
+fn where_nothing_is_watched_changes_are_seen_within_the_timeouts() {
+    let Some(image) = Image::xfs() else { return };
+    if !common::have("bindfs") {
+        return;
+    }
+    let (tree, source) = (image.tree(), image.beside("bindfs"));
+    fs::write(tree.join("file"), "one").unwrap();
+    let no_cache = "attr_timeout=0,entry_timeout=0,negative_timeout=0";
+    run(
+        "bindfs",
+        [
+            "-o".as_ref(),
+            no_cache.as_ref(),
+            tree.as_os_str(),
+            source.as_os_str(),
+        ],
+    );
+    let mounted = Mounted::at(&source, &image.beside("view")).mount();
+    assert!(!following(&mounted));
+    let view = mounted.path().join("file");
+    assert_eq!(fs::read(&view).unwrap(), b"one");
+    assert!(!mounted.path().join("new").exists());
+    fs::write(tree.join("next"), "other").unwrap();
+    fs::rename(tree.join("next"), tree.join("file")).unwrap();
+    fs::write(tree.join("new"), "new").unwrap();
+    within(Duration::from_millis(2500), "replaced", &mut || {
+        fs::read(&view).is_ok_and(|data| data == b"other")
+    });
+    assert_eq!(fs::read(mounted.path().join("new")).unwrap(), b"new");
+    drop(mounted);
+    run("umount", ["-l".as_ref(), source.as_os_str()]);
+}
+
 /// Who may not watch asks often: a second later everything is as it is.
 #[test]
 fn without_the_privilege_changes_are_seen_within_the_timeouts() {

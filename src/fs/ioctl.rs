@@ -75,6 +75,7 @@ impl Passthrough {
         let known = self.inodes.nodes.get(node)?;
         if known.directory {
             self.engine.refresh(None);
+            self.directories.refresh();
             self.drop_caches(None);
         } else {
             self.engine.refresh(Some(known.key));

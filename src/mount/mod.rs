@@ -10,6 +10,7 @@
 
 pub mod ask;
 pub mod attach;
+mod below;
 pub mod busy;
 pub mod logging;
 pub mod mountinfo;

@@ -1,6 +1,7 @@
 //! A session: from the source directory to requests being served, and to their end.
 
 use super::attach::{self, Mounted};
+use super::below;
 use super::options::{Io, Options, Scan};
 use super::places::Places;
 use super::ready::DaemonEnd;
@@ -47,7 +48,8 @@ pub(super) fn serve(places: Places, options: &Options, ready: DaemonEnd) -> Resu
         .as_fd()
         .try_clone_to_owned()
         .and_then(|device| notices.start(session.notifier(), device))
-        .and_then(|()| filesystem.follow(Arc::new(notices)))
+        .and_then(|()| filesystem.follow(Arc::new(notices.clone())))
+        .and_then(|()| below::watch(&places.source_path, notices))
         .map_err(Refusal::system("starting a thread"))?;
     log::info!(
         "mounted {:?} on {:?} with {threads} threads",
