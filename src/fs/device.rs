@@ -170,7 +170,21 @@ impl DeviceTable {
             return Ok(device);
         }
         let space = self.learn_space(fd, status.st_dev)?;
-        self.add(&space, root, parts.map(|parts| parts.format), status.st_dev)
+        // FUSE writes numbers of its own into handles of a form that others use too.
+        let read = parts.filter(|parts| {
+            parts.ino == status.st_ino && space.kind != FilesystemKind::Other(libc::FUSE_SUPER_MAGIC)
+        });
+        self.add(&space, root, read.map(|parts| parts.format), status.st_dev)
+    }
+
+    /// Whether handles of this device's inodes are understood.
+    #[must_use]
+    pub fn reads_handles(&self, index: DeviceIndex) -> bool {
+        self.state
+            .read()
+            .devices
+            .get(usize::from(index.0))
+            .is_some_and(|device| device.format.is_some())
     }
 
     /// The device of an inode whose handle came in an event about `space`; a subvolume that was

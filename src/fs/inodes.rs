@@ -99,10 +99,6 @@ impl Inodes {
         for _ in 0..ATTEMPTS {
             let status = at::status(dir, name).doing("look a name up")?;
             let parts = parts_of(dir, name).doing("take a file handle")?;
-            if parts.is_some_and(|parts| parts.ino != status.ino) {
-                // Renamed over between the two calls.
-                continue;
-            }
             let root = parts.map_or(0, |parts| parts.root);
             let device = match self.devices.known(status.device, root) {
                 Some(device) => device,
@@ -117,6 +113,11 @@ impl Inodes {
                     continue;
                 }
             };
+            let parts = parts.filter(|_| self.devices.reads_handles(device));
+            if parts.is_some_and(|parts| parts.ino != status.ino) {
+                // Renamed over between the two calls.
+                continue;
+            }
             return Ok((status, key_of(&status, parts.as_ref(), device)));
         }
         Err(Error::new(libc::ESTALE, "look a name up"))
