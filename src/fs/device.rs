@@ -172,7 +172,8 @@ impl DeviceTable {
         let space = self.learn_space(fd, status.st_dev)?;
         // FUSE writes numbers of its own into handles of a form that others use too.
         let read = parts.filter(|parts| {
-            parts.ino == status.st_ino && space.kind != FilesystemKind::Other(libc::FUSE_SUPER_MAGIC)
+            parts.ino == status.st_ino
+                && space.kind != FilesystemKind::Other(libc::FUSE_SUPER_MAGIC)
         });
         self.add(&space, root, read.map(|parts| parts.format), status.st_dev)
     }
