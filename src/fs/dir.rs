@@ -94,11 +94,18 @@ impl Passthrough {
             .open(node, key, libc::O_RDONLY | libc::O_DIRECTORY)
             .doing("open a directory")?;
         let status = sys::at::status(fd.as_fd(), c"").doing("open a directory")?;
-        let keep = self.unchanged.confirm(node, key, &status);
+        let mut keep = self.unchanged.confirm(node, key, &status);
+        if self.handles.is_open_otherwise(node, status.ctime) {
+            // A listing from before the change may still be on its way into the kernel's cache,
+            // after what is there was dropped: it is not to be believed at the next open either.
+            self.unchanged.forget(node);
+            keep = false;
+        }
         let handle = self.handles.add_dir(OpenDir {
             node,
             key,
             fd,
+            ctime: status.ctime,
             stream: Mutex::default(),
         });
         Ok((handle, keep))

@@ -9,6 +9,7 @@ use super::error::{Error, Result};
 use super::inodes::Inodes;
 use super::types::{HandleId, NodeId};
 use crate::sharing::FileKey;
+use crate::sys::at::Time;
 use dashmap::DashMap;
 use parking_lot::Mutex;
 use std::io;
@@ -73,6 +74,8 @@ pub(crate) struct OpenDir {
     pub(crate) node: NodeId,
     pub(crate) key: FileKey,
     pub(crate) fd: OwnedFd,
+    /// The directory's when it was opened.
+    pub(crate) ctime: Time,
     pub(crate) stream: Mutex<Stream>,
 }
 
@@ -121,6 +124,13 @@ impl Handles {
             .get(&id.0)
             .map(|dir| Arc::clone(&dir))
             .ok_or(Error::new(libc::EBADF, "find an open directory"))
+    }
+
+    /// Whether a directory is open that had another change time when it was opened.
+    pub(crate) fn is_open_otherwise(&self, node: NodeId, ctime: Time) -> bool {
+        self.dirs
+            .iter()
+            .any(|open| open.node == node && open.ctime != ctime)
     }
 
     pub(crate) fn remove_dir(&self, id: HandleId) {

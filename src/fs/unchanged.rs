@@ -34,6 +34,11 @@ impl Unchanged {
         self.shards.get(index).unwrap_or(&self.shards[0])
     }
 
+    /// How the inode is now says nothing about what is cached of it.
+    pub(crate) fn forget(&self, node: NodeId) {
+        self.shard(node).lock().pop(&node);
+    }
+
     /// Whether the inode is as it was when this was last asked; notes how it is now.
     pub(crate) fn confirm(&self, node: NodeId, key: FileKey, status: &Status) -> bool {
         let stamp = (key, status.ctime, status.size);
