@@ -9,7 +9,8 @@ UNITS   ?= $(PREFIX)/lib/systemd/system
 
 BINDIR = $(DESTDIR)$(PREFIX)/bin
 MANDIR = $(DESTDIR)$(PREFIX)/share/man
-RELEASE = target/release
+TARGET = $(or $(CARGO_TARGET_DIR),target)
+RELEASE = $(TARGET)/release
 
 .PHONY: all build demo test conformance tools soak bench deps check install uninstall clean
 
@@ -64,10 +65,10 @@ install: build
 	install -Dm755 $(RELEASE)/sharelens $(BINDIR)/sharelens
 	install -Dm755 $(RELEASE)/mount-sharelens $(DESTDIR)$(HELPERS)/mount.sharelens
 	ln -sf mount.sharelens $(DESTDIR)$(HELPERS)/mount.fuse.sharelens
-	install -d $(MANDIR)/man1 $(MANDIR)/man8 target/man
-	$(RELEASE)/sharelens manual target/man
-	install -m644 target/man/*.1 $(MANDIR)/man1/
-	install -m644 target/man/*.8 $(MANDIR)/man8/
+	install -d $(MANDIR)/man1 $(MANDIR)/man8 $(TARGET)/man
+	$(RELEASE)/sharelens manual $(TARGET)/man
+	install -m644 $(TARGET)/man/*.1 $(MANDIR)/man1/
+	install -m644 $(TARGET)/man/*.8 $(MANDIR)/man8/
 	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions \
 	    $(DESTDIR)$(PREFIX)/share/zsh/site-functions $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 	$(RELEASE)/sharelens completions bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/sharelens

@@ -17,6 +17,8 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 const USER: u32 = 1000;
@@ -24,6 +26,11 @@ const USER: u32 = 1000;
 const TREE: &str = "SHARELENS_USER_TREE";
 /// The program to run there.
 const PROGRAM: &str = "SHARELENS_USER_PROGRAM";
+
+/// The directory of the test that needs the kernel to forget its inodes, and the file in it that
+/// asks root for that, and is removed when it is done.
+const FORGET: &str = "forget";
+const PLEASE: &str = "please";
 
 /// Opens /dev/fuse to everybody in this mount namespace and becomes the user.
 const BECOME: &str = r#"
@@ -80,6 +87,19 @@ fn all_tests_pass_as_the_user(kind: Kind) {
         return;
     };
     let tests = image.beside("bin").join("tests");
+    let done = Arc::new(AtomicBool::new(false));
+    let forgetting = {
+        let (done, please) = (Arc::clone(&done), tree.join(FORGET).join(PLEASE));
+        std::thread::spawn(move || {
+            while !done.load(Ordering::Relaxed) {
+                if please.exists() {
+                    fs::write("/proc/sys/vm/drop_caches", "2").unwrap();
+                    fs::remove_file(&please).unwrap();
+                }
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        })
+    };
     let said = as_user(
         &image,
         &tree,
@@ -91,6 +111,8 @@ fn all_tests_pass_as_the_user(kind: Kind) {
             "user::",
         ],
     );
+    done.store(true, Ordering::Relaxed);
+    forgetting.join().unwrap();
     assert!(said.ok(), "as the user:\n{}{}", said.stdout, said.stderr);
     assert!(
         said.stdout.contains(" passed; 0 failed; 0 ignored") && !said.stdout.contains(" 0 passed"),
@@ -365,6 +387,39 @@ mod user {
         assert_eq!(check("c").exclusive_bytes(), 0);
         fs::rename(view.join("c"), view.join("b")).unwrap();
         becomes(&view.join("b"), (MIB / 2 - 65536) as u64);
+    }
+
+    #[test]
+    #[ignore = "runs as an ordinary user, started by root's tests"]
+    fn what_the_kernel_forgets_is_written_back_before_it_stops_counting() {
+        let source = source(super::FORGET);
+        let scratch = Scratch::new("user-forget");
+        fs::write(source.join("a"), content(1, MIB)).unwrap();
+        clone(&source.join("a"), &source.join("b"));
+        truth::settle(&source);
+        let mounted = mount(&source, &scratch, "");
+        let view = mounted.path();
+        assert_eq!(number(&view.join("a"), "exclusive_bytes").unwrap(), 0);
+        assert_eq!(number(&view.join("b"), "exclusive_bytes").unwrap(), 0);
+        // Aligned with the item on btrfs, so that nothing of it stays shared.
+        write_at(&view.join("b"), 0, &content(2, MIB));
+        fs::write(source.join(super::PLEASE), "").unwrap();
+        let started = Instant::now();
+        while source.join(super::PLEASE).exists() {
+            assert!(
+                started.elapsed() < Duration::from_secs(60),
+                "root did not answer"
+            );
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(
+            number(&view.join("a"), "exclusive_bytes").unwrap(),
+            MIB as u64
+        );
+        assert_eq!(
+            asked(&view.join("b")).unwrap(),
+            truth::numbers(&source.join("b"))
+        );
     }
 
     #[test]

@@ -213,7 +213,14 @@ impl DiskBacking {
         let opened = match opened {
             Some(opened) => opened?,
             None => match self.resolver.get().and_then(Weak::upgrade) {
-                Some(resolver) => resolver.open(inode)?,
+                // Found by name only while the kernel knows it: one that it forgot counts as gone
+                // for the engine, so nothing of it may be left to be written back.
+                Some(resolver) => resolver.open(inode).or_else(|error| {
+                    if error.raw_os_error() == Some(libc::ESTALE) {
+                        sync::filesystem(device.space.mount())?;
+                    }
+                    Err(error)
+                })?,
                 None => return Err(stale()),
             },
         };
