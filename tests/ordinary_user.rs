@@ -532,6 +532,10 @@ mod user {
         for option in ["nosuid", "nodev", "user_id=1000", "default_permissions"] {
             assert!(line.contains(option), "{option} is not in {line}");
         }
+        // Totals would miss what cannot be opened by handle: absent rather than wrong.
+        for name in ["bytes", "files", "summary", "json", "children"] {
+            assert_eq!(errno(text(view, name)), libc::ENODATA, "{name}");
+        }
         drop(mounted);
         let _ = fs::set_permissions(source.join("closed"), fs::Permissions::from_mode(0o755));
     }

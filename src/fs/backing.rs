@@ -197,15 +197,11 @@ impl DiskBacking {
         self.devices.get(index).ok_or_else(stale)
     }
 
-    /// Opens an inode for reading, with `flags` besides.
-    pub(super) fn open_inode(
-        &self,
-        inode: FileKey,
-        flags: i32,
-    ) -> io::Result<(Arc<Device>, OwnedFd)> {
+    /// Opens a file for reading.
+    fn open_inode(&self, inode: FileKey) -> io::Result<(Arc<Device>, OwnedFd)> {
         const FLAGS: i32 = libc::O_RDONLY | libc::O_NOATIME | libc::O_NOCTTY;
         let device = self.device(inode.device)?;
-        let opened = match device.open(inode, FLAGS | flags) {
+        let opened = match device.open(inode, FLAGS) {
             // Refused: the privilege is gone since the device was met.
             Some(Err(error)) if error.raw_os_error() == Some(libc::EPERM) => None,
             opened => opened,
@@ -225,6 +221,24 @@ impl DiskBacking {
             },
         };
         Ok((device, opened))
+    }
+
+    /// Opens a directory for reading.
+    ///
+    /// # Errors
+    /// `ENODATA` where inodes are not opened by handle: directories that the kernel has never asked
+    /// for could not be found, and a total without them would be wrong.
+    pub(super) fn open_directory_inode(
+        &self,
+        inode: FileKey,
+    ) -> io::Result<(Arc<Device>, OwnedFd)> {
+        const FLAGS: i32 = libc::O_RDONLY | libc::O_NOATIME | libc::O_DIRECTORY;
+        let device = self.device(inode.device)?;
+        match device.open(inode, FLAGS) {
+            Some(Ok(fd)) => Ok((device, fd)),
+            Some(Err(error)) if error.raw_os_error() != Some(libc::EPERM) => Err(error),
+            _ => Err(io::Error::from_raw_os_error(libc::ENODATA)),
+        }
     }
 
     /// The allocation group of an inode on XFS, else 0.
@@ -434,7 +448,7 @@ impl Backing for DiskBacking {
     type File = DiskFile;
 
     fn open(&self, file: FileKey) -> io::Result<DiskFile> {
-        let (device, opened) = self.open_inode(file, 0)?;
+        let (device, opened) = self.open_inode(file)?;
         Ok(DiskFile::new(opened, file.ino, &device))
     }
 

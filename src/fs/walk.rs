@@ -89,7 +89,7 @@ impl Walk for DiskBacking {
     type Directory = DiskDirectory;
 
     fn open_directory(&self, directory: FileKey) -> io::Result<DiskDirectory> {
-        let (device, fd) = self.open_inode(directory, libc::O_DIRECTORY)?;
+        let (device, fd) = self.open_directory_inode(directory)?;
         let number = at::status(fd.as_fd(), c"")?.device;
         Ok(DiskDirectory {
             fd,
