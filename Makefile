@@ -27,7 +27,7 @@ demo: deps build
 # say that they were skipped; with CI=true they fail instead.
 test: deps tools
 	$(CARGO) build --workspace --all-targets
-	$(CARGO) test --workspace
+	$(CARGO) test --workspace --no-fail-fast
 	$(CARGO) test --features faults --test model faults
 	$(CARGO) test --features shuttle --test races
 

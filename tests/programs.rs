@@ -140,6 +140,7 @@ fn cargo_builds_this_project_inside_the_mount() {
         "src",
         "benches",
         "mount-helper",
+        "tests",
         "Cargo.toml",
         "Cargo.lock",
         "README.md",

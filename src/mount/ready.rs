@@ -100,8 +100,14 @@ fn probe(mut serving: File, mut verdict: File, point: &Path, before: Option<u64>
     let mut byte = [0u8];
     serving.read_exact(&mut byte).ok()?;
     // The kernel knows nothing of the new root yet, so that this asks the daemon.
-    let now = device_of(point)?;
-    if Some(now) == before || places::is_dead(point) {
+    let unready = match std::fs::metadata(point) {
+        Err(error) => Some(error.to_string()),
+        Ok(now) if Some(now.dev()) == before => Some("nothing is mounted there".to_owned()),
+        Ok(_) if places::is_dead(point) => Some("its daemon is gone".to_owned()),
+        Ok(_) => None,
+    };
+    if let Some(reason) = unready {
+        log::error!("looking at {point:?}: {reason}");
         return None;
     }
     verdict.write_all(b"r").ok()?;
