@@ -8,12 +8,15 @@ mod clone;
 mod completions;
 mod direct;
 mod doctor;
+mod du;
 mod manual;
 mod mount;
 pub mod mount_helper;
 mod output;
 mod refresh;
+mod scan;
 mod show;
+mod source;
 mod status;
 mod umount;
 
@@ -40,6 +43,8 @@ enum Command {
     #[command(alias = "unmount")]
     Umount(umount::Arguments),
     Show(show::Arguments),
+    Du(du::Arguments),
+    Scan(scan::Arguments),
     Status(status::Arguments),
     Refresh(refresh::Arguments),
     Doctor(doctor::Arguments),
@@ -72,6 +77,8 @@ pub fn main() -> ExitCode {
         Command::Mount(arguments) => mount::run(&arguments),
         Command::Umount(arguments) => umount::run(&arguments),
         Command::Show(arguments) => show::run(&arguments),
+        Command::Du(arguments) => du::run(&arguments),
+        Command::Scan(arguments) => scan::run(&arguments),
         Command::Status(arguments) => status::run(&arguments),
         Command::Refresh(arguments) => refresh::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),

@@ -1,6 +1,7 @@
 //! `sharelens show`.
 
 use super::output::{self, Table};
+use super::source::in_mount;
 use super::{Failure, Outcome, direct};
 use crate::extent::ShareSummary;
 use crate::mount::ask;
@@ -88,14 +89,6 @@ fn numbers(path: &Path) -> io::Result<(Map<String, Value>, bool)> {
             Ok((numbers, false))
         }
     }
-}
-
-fn in_mount(path: &Path) -> bool {
-    let flags = nix::fcntl::OFlag::O_PATH | nix::fcntl::OFlag::O_CLOEXEC;
-    nix::fcntl::open(path, flags, nix::sys::stat::Mode::empty())
-        .ok()
-        .and_then(|fd| crate::mount::mountinfo::holding(&fd).ok().flatten())
-        .is_some_and(|mount| mount.kind.starts_with("fuse.") && ask::is_answered(&mount.point))
 }
 
 fn of_summary(summary: &ShareSummary) -> Map<String, Value> {

@@ -38,6 +38,15 @@ pub trait Resolve: Send + Sync {
     /// # Errors
     /// `ESTALE` when the inode is gone or not known, else as open(2).
     fn open(&self, file: FileKey) -> io::Result<OwnedFd>;
+
+    /// Opens a directory for reading.
+    ///
+    /// # Errors
+    /// `ENODATA` where not every directory can be found, so that nothing can be said of all that is
+    /// below one; else as [`Resolve::open`].
+    fn open_directory(&self, _directory: FileKey) -> io::Result<OwnedFd> {
+        Err(io::Error::from_raw_os_error(libc::ENODATA))
+    }
 }
 
 /// What others changed, as whoever caches attributes and names has to hear of it.
@@ -226,8 +235,8 @@ impl DiskBacking {
     /// Opens a directory for reading.
     ///
     /// # Errors
-    /// `ENODATA` where inodes are not opened by handle: directories that the kernel has never asked
-    /// for could not be found, and a total without them would be wrong.
+    /// `ENODATA` where inodes are not opened by handle, for a mount: directories that the kernel has
+    /// never asked for could not be found, and a total without them would be wrong.
     pub(super) fn open_directory_inode(
         &self,
         inode: FileKey,
@@ -237,7 +246,10 @@ impl DiskBacking {
         match device.open(inode, FLAGS) {
             Some(Ok(fd)) => Ok((device, fd)),
             Some(Err(error)) if error.raw_os_error() != Some(libc::EPERM) => Err(error),
-            _ => Err(io::Error::from_raw_os_error(libc::ENODATA)),
+            _ => match self.resolver.get().and_then(Weak::upgrade) {
+                Some(resolver) => Ok((device, resolver.open_directory(inode)?)),
+                None => Err(io::Error::from_raw_os_error(libc::ENODATA)),
+            },
         }
     }
 

@@ -1,9 +1,11 @@
-//! Inode flags and project ids by ioctl, and sharelens's own ioctl, which forgets.
+//! Inode flags and project ids by ioctl, and those of sharelens's own ioctls that are
+//! answered at once.
 
 use super::Passthrough;
 use super::error::{Doing, Error, Result};
 use super::types::{Caller, NodeId};
 use crate::sys::fileattr::{self, FSXATTR, number};
+use crate::sys::listing::SCAN;
 use crate::sys::refresh::REFRESH;
 use smallvec::SmallVec;
 use std::os::fd::AsFd;
@@ -26,6 +28,10 @@ impl Passthrough {
         if request == REFRESH {
             self.refresh(caller, node)?;
             return Ok(SmallVec::new());
+        }
+        if request == SCAN {
+            let step = self.scan_step(node, input)?;
+            return Ok(SmallVec::from_slice(&step.to_ne_bytes()));
         }
         let unknown = Error::new(libc::ENOTTY, "ioctl");
         let known = matches!(

@@ -47,11 +47,14 @@ impl Passthrough {
         // A store through a mapping moves the times, and a write takes set-id bits away, without
         // the kernel's cached attributes showing it.
         let set_id = status.mode & (libc::S_ISUID | libc::S_ISGID) != 0;
-        let silent = known.open.is_some_and(|open| {
-            open.silent > 0
-                || set_id && open.writers > 0
-                || open.mapped && self.still_mapped(node, known)
-        });
+        // What others do to a file's sharers changes the blocks that it has alone.
+        let blocks_move = self.options.exclusive_blocks && status.is_file();
+        let silent = blocks_move
+            || known.open.is_some_and(|open| {
+                open.silent > 0
+                    || set_id && open.writers > 0
+                    || open.mapped && self.still_mapped(node, known)
+            });
         Attr {
             node,
             status,

@@ -18,6 +18,7 @@ pub mod device;
 pub mod walk;
 
 mod attr;
+mod blocks;
 mod create;
 mod data;
 mod descriptors;
@@ -27,6 +28,7 @@ mod follow;
 mod handles;
 mod inodes;
 mod ioctl;
+mod listing;
 mod lookup;
 mod names;
 mod nodes;
@@ -38,6 +40,7 @@ mod remove;
 mod statfs;
 mod types;
 mod unchanged;
+mod unmounted;
 mod virtual_xattr;
 mod xattr;
 
@@ -51,6 +54,7 @@ pub use ioctl::IoctlOutput;
 pub use options::{Options, Timeout};
 pub use statfs::Space;
 pub use types::{Attr, Caller, Entry, HandleId, IoMode, Name, NodeId, Opened, SetAttr};
+pub use unmounted::Unmounted;
 pub use xattr::LARGEST_LIST;
 
 use crate::sharing::Directories;

@@ -33,6 +33,8 @@ pub struct Options {
     pub negative_timeout: Timeout,
     /// Whether the kernel is to do the I/O where it can.
     pub passthrough: bool,
+    /// Whether `st_blocks` shows what a file alone occupies.
+    pub exclusive_blocks: bool,
     /// Whether the virtual attributes are listed.
     pub list_xattrs: bool,
     /// How many `O_PATH` descriptors may be kept.
@@ -54,6 +56,7 @@ impl Default for Options {
                 unwatched: Duration::ZERO,
             },
             passthrough: true,
+            exclusive_blocks: false,
             list_xattrs: false,
             descriptors: 256,
         }

@@ -2,11 +2,11 @@
 
 use super::Passthrough;
 use super::error::{Doing, Error, Result};
+use super::listing::kind_of;
 use super::types::{Caller, NodeId};
-use crate::sharing::tree::Child;
 use crate::sharing::{AskError, FileKey};
 use crate::sys::at;
-use crate::vxattr::{self, ChildKind, FileNumbers, Kind, Name, Question, Text};
+use crate::vxattr::{self, FileNumbers, Kind, Name, Question, Text};
 use std::os::fd::AsFd;
 
 const ABSENT: Error = Error::new(libc::ENODATA, "read a virtual attribute");
@@ -83,11 +83,7 @@ impl Passthrough {
                 })
             };
             let fits = listing.push(&vxattr::Child {
-                kind: match row.child {
-                    Child::File(_) => ChildKind::File,
-                    Child::Directory(_) => ChildKind::Directory,
-                    Child::Other => ChildKind::Other,
-                },
+                kind: kind_of(row.child),
                 numbers: row.numbers.filter(|_| sees_all || may_see()),
                 name: row.name.to_bytes().into(),
             });
@@ -163,7 +159,7 @@ fn value(name: Name, summary: crate::extent::ShareSummary) -> Result<Text> {
     vxattr::file(name, &numbers).ok_or(ABSENT)
 }
 
-fn refusal(error: AskError) -> Error {
+pub(super) fn refusal(error: AskError) -> Error {
     const DOING: &str = "ask how much is shared";
     match error {
         AskError::Again => Error::new(libc::EAGAIN, DOING),

@@ -13,6 +13,7 @@ use crate::fs::{
 };
 use crate::sys::cred;
 use crate::sys::data::{LARGEST_COPY, Place};
+use crate::sys::listing::LIST;
 use fuser::{
     BackingId, BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags,
     Generation, INodeNo, IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr,
@@ -167,7 +168,14 @@ impl Filesystem for Adapter {
 
     fn getattr(&self, _req: &Request, ino: INodeNo, fh: Option<FileHandle>, reply: ReplyAttr) {
         let attr = reply_error!(self.fs.get_attr(node(ino), fh.map(handle)), reply);
-        reply.attr(&attr.ttl, &file_attr(&attr));
+        if let Some(attr) = self.fs.shown_blocks_now(attr) {
+            return reply.attr(&attr.ttl, &file_attr(&attr));
+        }
+        let fs = Arc::clone(&self.fs);
+        self.pool.run(move || {
+            let attr = fs.shown_blocks(attr);
+            reply.attr(&attr.ttl, &file_attr(&attr));
+        });
     }
 
     fn setattr(
@@ -605,13 +613,21 @@ impl Filesystem for Adapter {
         &self,
         req: &Request,
         ino: INodeNo,
-        _fh: FileHandle,
+        fh: FileHandle,
         _flags: IoctlFlags,
         cmd: u32,
         in_data: &[u8],
         out_size: u32,
         reply: ReplyIoctl,
     ) {
+        if cmd == LIST {
+            let (fs, caller, input) = (Arc::clone(&self.fs), caller(req), in_data.to_vec());
+            return self.pool.run(move || {
+                let page = reply_error!(fs.list_page(caller, handle(fh), &input), reply);
+                let shown = page.get(..page.len().min(out_size as usize));
+                reply.ioctl(0, shown.unwrap_or_default());
+            });
+        }
         let output = reply_error!(self.fs.ioctl(caller(req), node(ino), cmd, in_data), reply);
         let shown = output.get(..output.len().min(out_size as usize));
         reply.ioctl(0, shown.unwrap_or_default());

@@ -10,6 +10,13 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Duration;
 
+pub use crate::sys::listing::Scan;
+
+/// How directories are opened.
+const DIRECTORY: OFlag = OFlag::O_RDONLY
+    .union(OFlag::O_DIRECTORY)
+    .union(OFlag::O_CLOEXEC);
+
 /// The text of the virtual attribute `name` of `path`.
 ///
 /// # Errors
@@ -50,6 +57,43 @@ pub fn patiently(path: &Path, name: Name, mut waiting: impl FnMut()) -> io::Resu
             other => return other,
         }
     }
+}
+
+/// The listing of a directory, as the attribute `children` has it, however long it is. Asks again
+/// as [`patiently`] does.
+///
+/// # Errors
+/// As [`text`], without `EAGAIN`.
+pub fn children(path: &Path, mut waiting: impl FnMut()) -> io::Result<Vec<u8>> {
+    match patiently(path, Name::Children, &mut waiting) {
+        Ok(text) => return Ok(text.into_bytes()),
+        Err(error) if error.raw_os_error() == Some(libc::ENODATA) => {}
+        Err(error) => return Err(error),
+    }
+    let directory = open(path, DIRECTORY, Mode::empty())?;
+    let mut listing = Vec::new();
+    let mut position = Some(0);
+    while let Some(from) = position {
+        position = match sys::listing::page(directory.as_fd(), from, &mut listing) {
+            Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => {
+                waiting();
+                std::thread::sleep(Duration::from_millis(20));
+                continue;
+            }
+            next => next?,
+        };
+    }
+    Ok(listing)
+}
+
+/// How far the mount's scan of a directory is; with `begin` it is begun where it has to be. Waits
+/// for nothing.
+///
+/// # Errors
+/// `ENOTTY` outside a mount, else of opening the directory.
+pub fn scan(path: &Path, begin: bool) -> io::Result<Scan> {
+    let directory = open(path, DIRECTORY, Mode::empty())?;
+    sys::listing::scan(directory.as_fd(), begin)
 }
 
 /// Whether `path` lies in a living sharelens mount: the version is known only there.

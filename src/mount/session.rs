@@ -2,7 +2,7 @@
 
 use super::attach::{self, Mounted};
 use super::below;
-use super::options::{Io, Options, Scan};
+use super::options::{Blocks, Io, Options, Scan};
 use super::places::Places;
 use super::ready::DaemonEnd;
 use super::refusal::Refusal;
@@ -166,6 +166,7 @@ fn fs_options(options: &Options, descriptors: u64) -> fs::Options {
         },
         // The kernel takes backing files from root alone.
         passthrough: options.io != Io::Cached && attach::may_mount_directly(),
+        exclusive_blocks: options.blocks == Blocks::Exclusive,
         list_xattrs: options.list_xattrs,
         descriptors: usize::try_from(descriptors / 4)
             .unwrap_or(usize::MAX)

@@ -69,6 +69,26 @@ impl<B: Walk> Directories<B> {
         self.identify_rows(directory, names)
     }
 
+    /// The numbers of some children of a directory; `None` for what it does not hold, or holds
+    /// only since everything was settled.
+    ///
+    /// # Errors
+    /// See [`AskError`]; `Gone` when the directory is gone.
+    pub fn numbers_in(
+        &self,
+        directory: FileKey,
+        children: &[Child],
+    ) -> Result<Vec<Option<ShareSummary>>, AskError> {
+        self.settle_then(directory, |tree| {
+            tree.knows_directory(directory).then(|| {
+                children
+                    .iter()
+                    .map(|&child| tree.child_numbers(directory, child))
+                    .collect()
+            })
+        })
+    }
+
     /// Rows of names that have to be looked up.
     fn identify_rows(&self, directory: FileKey, names: Vec<Name>) -> Result<Vec<Row>, AskError> {
         if names.is_empty() {

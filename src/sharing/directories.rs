@@ -34,6 +34,20 @@ const FEW: usize = 4;
 /// How long to wait at a time for somebody else's reading, or for names under way.
 const MOMENT: Duration = Duration::from_millis(20);
 
+/// Scans at one time that nobody waits for.
+const BEGUN: usize = 4;
+
+/// How far a scan that nobody waits for is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScanStep {
+    /// It was not begun, or has ended without reading everything.
+    Idle,
+    /// It is under way.
+    UnderWay,
+    /// Everything below was read at least once.
+    Known,
+}
+
 /// See the module.
 pub struct Directories<B: Walk> {
     pub(super) engine: Arc<Engine<B>>,
@@ -42,6 +56,8 @@ pub struct Directories<B: Walk> {
     names_changed: Condvar,
     /// Directories whose names are held back while somebody reads them.
     held: Mutex<HashSet<FileKey>>,
+    /// Directories being scanned without anybody waiting.
+    begun: Mutex<HashSet<FileKey>>,
     pub(super) scanner: Scanner,
     stopping: AtomicBool,
     in_use: AtomicBool,
@@ -58,6 +74,7 @@ impl<B: Walk> Directories<B> {
             tree: Mutex::new(Tree::new()),
             names_changed: Condvar::default(),
             held: Mutex::new(HashSet::new()),
+            begun: Mutex::new(HashSet::new()),
             scanner: Scanner::new(workers),
             stopping: AtomicBool::new(false),
             in_use: AtomicBool::new(false),
@@ -221,17 +238,46 @@ impl<B: Walk> Directories<B> {
         self.tree.lock().skipped(directory)
     }
 
-    /// Begins to scan a directory without waiting for it.
-    pub fn scan_in_background(&self, directory: FileKey) {
-        let Some(me) = self.me.upgrade() else { return };
+    /// Begins to scan a directory without waiting for it; whether that is under way now. At most
+    /// a few are at one time.
+    pub fn scan_in_background(&self, directory: FileKey) -> bool {
+        let Some(me) = self.me.upgrade() else {
+            return false;
+        };
+        {
+            let mut begun = self.begun.lock();
+            if begun.contains(&directory) {
+                return true;
+            }
+            if begun.len() >= BEGUN {
+                return false;
+            }
+            begun.insert(directory);
+        }
         self.engine.in_background(move |_| {
             while let Err(error) = me.settle_then(directory, |_| Some(())) {
                 if me.is_stopping() || !matches!(error, AskError::Again) {
                     log::warn!("the scan ended early: {error}");
-                    return;
+                    break;
                 }
             }
+            me.begun.lock().remove(&directory);
         });
+        true
+    }
+
+    /// How far the scan of a directory is; with `begin` it is begun if it has to be. Waits for
+    /// nothing.
+    pub fn scan_step(&self, directory: FileKey, begin: bool) -> ScanStep {
+        if self.tree.lock().was_read(directory) {
+            ScanStep::Known
+        } else if self.begun.lock().contains(&directory)
+            || begin && self.scan_in_background(directory)
+        {
+            ScanStep::UnderWay
+        } else {
+            ScanStep::Idle
+        }
     }
 
     /// Ends all scanning for good: whoever waits is told to ask again.

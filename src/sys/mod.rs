@@ -17,6 +17,7 @@ pub mod fileattr;
 pub mod handle;
 pub mod lease;
 pub mod limits;
+pub mod listing;
 pub mod process;
 pub mod refresh;
 pub mod statfs;

@@ -1,6 +1,6 @@
 //! What the scanner has done, for people.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Counters since the mount began.
@@ -14,7 +14,7 @@ pub struct Progress {
 }
 
 /// How far the scanner is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScanState {
     /// Directories read since the mount began, repeated readings included.
     pub directories: u64,

@@ -156,6 +156,24 @@ impl Tree {
         (sums.unknown == 0).then(|| sums.numbers())
     }
 
+    /// The numbers of a child, of a directory its sums. `None` also for what the directory does
+    /// not hold any more, which may be unsettled when the directory is not.
+    #[must_use]
+    pub fn child_numbers(&self, directory: FileKey, child: Child) -> Option<ShareSummary> {
+        let parent = self.find_dir(directory)?;
+        match child {
+            Child::File(key) => {
+                let held = self.names_in(parent, self.find_file(key)?) > 0;
+                held.then(|| self.numbers(key)).flatten()
+            }
+            Child::Directory(key) => {
+                let held = self.dirs.get(self.find_dir(key)?)?.parent == parent;
+                held.then(|| self.sums(key)).flatten()
+            }
+            Child::Other => None,
+        }
+    }
+
     /// Whether everything below a directory was read at least once.
     #[must_use]
     pub fn was_read(&self, directory: FileKey) -> bool {
