@@ -1,10 +1,12 @@
 //! Where a test of ordinary filesystem behaviour runs: natively on XFS and btrfs, which proves the
 //! test itself, and through a mount in both I/O modes, which judges sharelens.
 //!
+//! With `SHARELENS_TEST_IN_PLACE=1` the mounts cover their sources, as they mostly do in use.
+//!
 //! Invariant: no test hangs on a dead mount. What takes longer than [`PATIENCE`] has its own FUSE
 //! connection aborted, so that every waiting call fails.
 
-use super::{Image, ImageBuilder, Kind, Mounted, MountedBuilder};
+use super::{Image, ImageBuilder, Kind, Mounted, MountedBuilder, run as run_program};
 use std::os::unix::fs::MetadataExt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
@@ -33,6 +35,7 @@ pub struct Venue {
     image: Image,
     io: Io,
     dir: PathBuf,
+    backing: PathBuf,
 }
 
 impl Venue {
@@ -47,8 +50,16 @@ impl Venue {
         let tree = image.tree();
         std::fs::set_permissions(&tree, std::os::unix::fs::PermissionsExt::from_mode(0o755))
             .unwrap();
+        let mut backing = tree.clone();
+        if io != Io::Native && std::env::var_os("SHARELENS_TEST_IN_PLACE").is_some() {
+            // The source will be covered: the same filesystem once more, elsewhere.
+            let again = image.beside("again");
+            run_program("mount", [image.device().as_ref(), again.as_os_str()]);
+            backing = again.join(tree.file_name().unwrap());
+        }
         let mut venue = Self {
             mount: None,
+            backing,
             dir: tree,
             image,
             io,
@@ -73,9 +84,14 @@ impl Venue {
             Io::Passthrough => "io=passthrough",
             Io::Cached => "io=cached",
         };
-        let point = self.image.beside("mnt");
+        let tree = self.image.tree();
+        let point = if self.backing == tree {
+            self.image.beside("mnt")
+        } else {
+            tree.clone()
+        };
         Some(
-            Mounted::at(&self.backing(), &point)
+            Mounted::at(&tree, &point)
                 .options("allow_other")
                 .options(io)
                 .options(options),
@@ -94,7 +110,7 @@ impl Venue {
 
     /// The same directory on the backing filesystem (natively: itself).
     pub fn backing(&self) -> PathBuf {
-        self.image.tree()
+        self.backing.clone()
     }
 
     /// A directory of the same filesystem that no mount covers, to compare with.

@@ -1,7 +1,8 @@
 //! What a passthrough filesystem is judged by: it behaves like the filesystem below it. Each file
 //! holds one subject; most tests run natively, which proves them, and through mounts in both I/O
 //! modes, on XFS and on btrfs (`common::venue`). `xfs_native`, `btrfs_cached` and so on select
-//! venues: `cargo test --test posix names::` or `cargo test --test posix xfs_passthrough`.
+//! venues: `cargo test --test posix names::` or `cargo test --test posix xfs_passthrough`. With
+//! `SHARELENS_TEST_IN_PLACE=1` the mounts cover their sources.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -299,7 +299,7 @@ fn a_daemon_out_of_descriptors_says_so_and_recovers() {
 /// follows no link never reads what lies outside.
 fn renames_against_lookups_never_lead_outside(venue: &mut Venue) {
     let below = venue.backing();
-    let outside = venue.image().path().join("outside");
+    let outside = below.with_file_name("outside");
     fs::create_dir_all(outside.join("sub")).unwrap();
     fs::write(outside.join("sub/secret"), "outside").unwrap();
     fs::write(outside.join("secret"), "outside").unwrap();
