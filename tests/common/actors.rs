@@ -2,6 +2,7 @@
 
 use super::calls::{check, check_long};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::panic::resume_unwind;
 
 /// A user, as a thread of this process plays it.
@@ -91,7 +92,7 @@ fn become_user(user: &User) -> io::Result<()> {
 /// Runs `body` in a process of its own; what it returned (0..=255). It must not touch the locks of
 /// this process (printing, panicking), only make system calls.
 pub fn in_child(body: impl FnOnce() -> u8) -> u8 {
-    Child::start(body).wait()
+    Child::start(&[], body).wait()
 }
 
 /// The errno of a system call in a child, as its exit code; 0 when it succeeded.
@@ -109,11 +110,28 @@ pub struct Child {
 }
 
 impl Child {
-    pub fn start(body: impl FnOnce() -> u8) -> Self {
+    /// Starts it with the standard descriptors and those to `keep`.
+    pub fn start(keep: &[&dyn AsRawFd], body: impl FnOnce() -> u8) -> Self {
         // SAFETY: the child runs `body` (system calls only, as documented) and ends by `_exit`.
         let pid = unsafe { libc::fork() };
         assert!(pid >= 0, "fork: {}", io::Error::last_os_error());
         if pid == 0 {
+            // What other tests of this process have open must not live on in this child.
+            let mut from = 3;
+            let mut kept: Vec<u32> = keep
+                .iter()
+                .map(|fd| fd.as_raw_fd().cast_unsigned())
+                .collect();
+            kept.sort_unstable();
+            for fd in kept {
+                if fd > from {
+                    // SAFETY: no pointer; the closed descriptors are not used in this process.
+                    unsafe { libc::close_range(from, fd - 1, 0) };
+                }
+                from = fd + 1;
+            }
+            // SAFETY: as above.
+            unsafe { libc::close_range(from, u32::MAX, 0) };
             let code = body();
             // SAFETY: ends this process only.
             unsafe { libc::_exit(i32::from(code)) };

@@ -29,6 +29,12 @@ on_mounts!(locks_are_not_seen_behind_the_mount);
 
 const AGAIN: u8 = libc::EAGAIN as u8;
 
+/// A short wait; never the answer.
+fn pause() -> bool {
+    std::thread::sleep(Duration::from_millis(20));
+    false
+}
+
 fn open(path: &Path) -> File {
     OpenOptions::new()
         .read(true)
@@ -80,14 +86,15 @@ fn flock_goes_with_the_last_descriptor(venue: &mut Venue) {
     drop(a);
     assert!(!free(), "the copy still holds it");
     drop(copy);
-    assert!(free());
+    // A program that another test is just starting may have a copy for a moment.
+    assert!((0..100).any(|_| free() || pause()));
 }
 
 fn flock_wakes_who_waits(venue: &mut Venue) {
     let path = venue.at("f");
     let a = open(&path);
     flock(&a, libc::LOCK_EX).unwrap();
-    let child = Child::start(|| {
+    let child = Child::start(&[], || {
         let own = open(&path);
         code(flock(&own, libc::LOCK_EX))
     });
@@ -186,7 +193,7 @@ fn record_locks_wake_who_waits(venue: &mut Venue) {
     let path = venue.at("f");
     let a = open(&path);
     record_lock(&a, Owner::Process, libc::F_WRLCK, 0..10, false).unwrap();
-    let child = Child::start(|| {
+    let child = Child::start(&[], || {
         code(record_lock(
             &open(&path),
             Owner::Process,
@@ -204,7 +211,7 @@ fn record_locks_wake_who_waits(venue: &mut Venue) {
 fn record_locks_go_with_their_process(venue: &mut Venue) {
     let path = venue.at("f");
     let (ready, signal) = std::io::pipe().unwrap();
-    let child = Child::start(|| {
+    let child = Child::start(&[&signal], || {
         let own = open(&path);
         let got = record_lock(&own, Owner::Process, libc::F_WRLCK, 0..10, false);
         let _ = std::io::Write::write_all(&mut (&signal), &[code(got)]);
@@ -228,7 +235,7 @@ fn record_locks_find_deadlocks(venue: &mut Venue) {
     let a = open(&path);
     record_lock(&a, Owner::Process, libc::F_WRLCK, 0..10, false).unwrap();
     let (ready, signal) = std::io::pipe().unwrap();
-    let child = Child::start(|| {
+    let child = Child::start(&[&signal], || {
         let own = open(&path);
         let got = record_lock(&own, Owner::Process, libc::F_WRLCK, 10..20, false);
         let _ = std::io::Write::write_all(&mut (&signal), &[code(got)]);
@@ -285,7 +292,8 @@ fn description_locks_exclude_within_one_process(venue: &mut Venue) {
         libc::EAGAIN
     );
     drop(a);
-    record_lock(&b, Owner::Description, libc::F_RDLCK, 50..60, false).unwrap();
+    let mine = || record_lock(&b, Owner::Description, libc::F_RDLCK, 50..60, false).is_ok();
+    assert!((0..100).any(|_| mine() || pause()));
 }
 
 fn the_two_kinds_of_lock_do_not_meet(venue: &mut Venue) {
