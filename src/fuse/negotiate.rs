@@ -4,13 +4,14 @@ use crate::fs::Passthrough;
 use fuser::{InitFlags, KernelConfig};
 
 /// Wanted wherever the kernel has it. Not among them: the writeback cache (does not go with
-/// passthrough, and would hold writes back), and locks (the kernel's own are right on the mount).
+/// passthrough, and would hold writes back), locks (the kernel's own are right on the mount), and
+/// truncation at open (the kernel would ask for it before it looks whether the file is being
+/// executed: opening one with `O_RDONLY | O_TRUNC` emptied it, and then failed with `ETXTBSY`).
 const WANTED: &[InitFlags] = &[
     InitFlags::FUSE_DO_READDIRPLUS,
     InitFlags::FUSE_READDIRPLUS_AUTO,
     InitFlags::FUSE_PARALLEL_DIROPS,
     InitFlags::FUSE_CACHE_SYMLINKS,
-    InitFlags::FUSE_ATOMIC_O_TRUNC,
     InitFlags::FUSE_ASYNC_DIO,
     // Set-id bits and file capabilities are cleared by the backing filesystem; without this every
     // write asks for `security.capability` first.

@@ -310,9 +310,19 @@ fn a_program_that_runs_is_busy(venue: &mut Venue) {
     });
     let write = errno(OpenOptions::new().write(true).open(&program));
     let truncate = errno(nix::unistd::truncate(&program, 0).map_err(Into::into));
+    // Not opened for write at all, and yet to be emptied: refused before anything is.
+    let emptied = errno(calls::open(&program, libc::O_RDONLY | libc::O_TRUNC));
+    let content = fs::read(venue.backing().join("sleeper")).unwrap();
     child.kill().unwrap();
     child.wait().unwrap();
-    assert_eq!((write, truncate), (libc::ETXTBSY, libc::ETXTBSY));
+    assert_eq!(
+        (write, truncate, emptied),
+        (libc::ETXTBSY, libc::ETXTBSY, libc::ETXTBSY)
+    );
+    assert!(
+        content == fs::read("/usr/bin/sleep").unwrap(),
+        "the program was harmed"
+    );
     wait_until(|| OpenOptions::new().write(true).open(&program).is_ok());
     // And the other way round: a program open for write does not start.
     let open = OpenOptions::new().write(true).open(&program).unwrap();
