@@ -11,7 +11,7 @@ use nix::mount::{MsFlags, mount};
 use nix::unistd::{getegid, geteuid};
 use std::fs::OpenOptions;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 
 /// A mounted session that does not serve yet.
@@ -75,8 +75,10 @@ pub fn attach<F: Filesystem>(
         let acl = config.acl;
         return match Session::from_fd(filesystem, device, acl, config) {
             Ok(session) => Ok(Mounted {
+                attachment: attachment
+                    .connected_by(session.as_fd())
+                    .map_err(Refusal::system("keeping the connection to the kernel"))?,
                 session,
-                attachment,
             }),
             Err(error) => {
                 let _ = attachment.unmount(true);
@@ -87,7 +89,9 @@ pub fn attach<F: Filesystem>(
     config.mount_options = helper_options(places, options);
     let session = Session::new(filesystem, &places.point, &config)
         .map_err(|error| helper_failed(&places.point, error))?;
-    let attachment = Attachment::find(&places.point, false)?;
+    let attachment = Attachment::find(&places.point, false)?
+        .connected_by(session.as_fd())
+        .map_err(Refusal::system("keeping the connection to the kernel"))?;
     Ok(Mounted {
         session,
         attachment,

@@ -1,7 +1,9 @@
 //! Taking mounts down.
 //!
 //! Invariant: only the mount that is meant goes. A path is unmounted only while the topmost mount
-//! there is the one that was found before.
+//! there is the one that was found before. A mount of this process is known by its device number,
+//! which the kernel gives to the next filesystem as soon as ours is gone: so it is looked for only
+//! while our connection to the kernel is alive, which is cut before the number is free.
 
 use super::attach::find_fusermount;
 use super::mountinfo::{self, MountEntry};
@@ -9,10 +11,13 @@ use super::places;
 use super::refusal::Refusal;
 use super::{ask, busy};
 use nix::mount::{MntFlags, umount2};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::geteuid;
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A mount of this process.
@@ -20,9 +25,37 @@ use std::time::{Duration, Instant};
 pub struct Attachment {
     device: String,
     privileged: bool,
+    /// Our end of the connection to the kernel, once there is a session.
+    connection: Option<Arc<OwnedFd>>,
 }
 
 impl Attachment {
+    /// The same mount, known to be there only while this connection is alive.
+    ///
+    /// # Errors
+    /// When there are no descriptors left.
+    pub fn connected_by(self, connection: BorrowedFd<'_>) -> io::Result<Self> {
+        Ok(Self {
+            connection: Some(Arc::new(connection.try_clone_to_owned()?)),
+            ..self
+        })
+    }
+
+    /// Whether the filesystem may still exist. The kernel cuts the connection when the last mount
+    /// of it goes (`fuse_dev_poll`: `EPOLLERR`).
+    fn may_exist(&self) -> bool {
+        let Some(connection) = &self.connection else {
+            return true;
+        };
+        let mut asked = [PollFd::new(connection.as_fd(), PollFlags::empty())];
+        let answered = poll(&mut asked, PollTimeout::ZERO).is_ok();
+        let [asked] = asked;
+        !(answered
+            && asked
+                .revents()
+                .is_some_and(|seen| seen.contains(PollFlags::POLLERR)))
+    }
+
     /// The mount that was just made at `point`.
     ///
     /// # Errors
@@ -33,6 +66,7 @@ impl Attachment {
             Some(entry) => Ok(Self {
                 device: entry.device,
                 privileged,
+                connection: None,
             }),
             None => Err(Refusal::NotMounted {
                 point: point.to_owned(),
@@ -69,6 +103,9 @@ impl Attachment {
     }
 
     fn mine(&self) -> io::Result<Vec<MountEntry>> {
+        if !self.may_exist() {
+            return Ok(Vec::new());
+        }
         let mut entries = mountinfo::read()?;
         entries.retain(|entry| entry.device == self.device);
         Ok(entries)
