@@ -433,6 +433,40 @@ fn a_second_unmount_hits_nobody_else(venue: &mut Venue) {
     assert!(!mount.said().contains("panicked"), "{}", mount.said());
 }
 
+/// As above, elsewhere: the device number of a filesystem that is gone is the next one's, so a
+/// daemon that looked for "its" number after an unmount from outside unmounted strangers.
+#[test]
+fn mounts_that_come_while_others_go_stay() {
+    let Some(image) = Image::xfs() else { return };
+    let source = image.tree();
+    fs::create_dir(source.join("going")).unwrap();
+    std::thread::scope(|scope| {
+        let (image, source) = (&image, &source);
+        scope.spawn(move || {
+            for round in 0..60 {
+                let point = image.beside(&format!("going-{}", round % 4));
+                let mut mount = Mounted::at(&source.join("going"), &point).mount();
+                run("umount", [mount.path()]);
+                assert!(mount.wait().success());
+            }
+        });
+        for round in 0..300 {
+            let point = image.beside(&format!("staying-{}", round % 4));
+            run(
+                "mount",
+                ["-t", "tmpfs", "bystander", point.to_str().unwrap()],
+            );
+            std::thread::sleep(std::time::Duration::from_millis(8));
+            assert_eq!(
+                mount_type(&point).as_deref(),
+                Some("tmpfs"),
+                "round {round}"
+            );
+            run("umount", [&point]);
+        }
+    });
+}
+
 /// A mount without `allow_other` is its owner's alone, as the kernel has it; the fixture and the
 /// tests above rely on the difference.
 #[test]
