@@ -511,6 +511,37 @@ fn without_the_privilege_changes_are_seen_within_the_timeouts() {
 }
 
 #[test]
+fn a_file_removed_behind_the_mount_while_it_is_open_stops_sharing_with_its_last_close() {
+    for (image, io) in images().iter().flat_map(|image| BOTH.map(|io| (image, io))) {
+        let tree = image.tree();
+        write_synced(&tree.join("kept"), 1, 400_000);
+        run(
+            "cp",
+            [
+                "--reflink=always".as_ref(),
+                tree.join("kept").as_os_str(),
+                tree.join("goes").as_os_str(),
+            ],
+        );
+        let mounted = Mounted::at(&tree, &image.beside("view"))
+            .options(io)
+            .mount();
+        let kept = mounted.path().join("kept");
+        let shared = || number(&kept, "shared_bytes").unwrap();
+        assert!(shared() > 0);
+        let open = File::open(mounted.path().join("goes")).unwrap();
+        fs::remove_file(tree.join("goes")).unwrap();
+        assert!(shared() > 0, "an open file keeps its blocks");
+        drop(open);
+        // What the kernel was lent for the next open is taken back after some seconds.
+        within(Duration::from_secs(20), "the end of sharing", &mut || {
+            shared() == 0
+        });
+        fs::remove_file(tree.join("kept")).unwrap();
+    }
+}
+
+#[test]
 fn refresh_forgets_what_no_event_tells_of() {
     let Some(image) = Image::xfs() else { return };
     if !common::have("xfs_io") {

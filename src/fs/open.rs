@@ -13,7 +13,7 @@ use super::error::{Doing, Error, Result};
 use super::handles::OpenFile;
 use super::nodes::OpenState;
 use super::types::{Caller, HandleId, IoMode, NodeId, Opened};
-use crate::sharing::{Change, FileKey};
+use crate::sharing::{Backing, Change, FileKey, Liveness};
 use crate::sys::at;
 use crate::sys::cred::KeepSetId;
 use std::os::fd::{AsFd, OwnedFd};
@@ -237,6 +237,14 @@ impl Passthrough {
         Ok(())
     }
 
+    /// Nothing of ours holds this inode any more. If it lost its last name behind the mount while
+    /// we did, it went just now, unseen: what our own process brings about is not reported.
+    pub fn let_go(&self, key: FileKey) {
+        if self.engine.backing().liveness(key) == Liveness::Gone {
+            drop(self.engine.begin(Change::LastClose(key)));
+        }
+    }
+
     /// Closes a file. `registered` says that the kernel was told its backing file.
     pub fn release(&self, handle: HandleId, registered: bool) {
         let Some(open) = self.handles.remove_file(handle) else {
@@ -250,6 +258,12 @@ impl Passthrough {
         let registered = registered && open.fd.is_none();
         let mapped = registered && open.flags & libc::O_ACCMODE == libc::O_RDWR;
         let direct = open.direct();
+        let cached = open.fd.is_some();
+        // It may have lost its last name behind the mount.
+        let nameless = open
+            .fd
+            .as_ref()
+            .is_some_and(|fd| at::status(fd.as_fd(), c"").is_ok_and(|now| now.links == 0));
         // Closed before the engine looks whether anything holds the file open.
         drop(open);
         if registered {
@@ -261,7 +275,7 @@ impl Passthrough {
             .with_open(node, key, |state| {
                 counted.off(state);
                 state.mapped |= mapped;
-                state.unnamed && state.opens == 0
+                (state.unnamed || nameless) && state.opens == 0
             })
             .unwrap_or(false);
         if counted.writes {
@@ -273,6 +287,8 @@ impl Passthrough {
         if gone {
             let _change = self.engine.begin(Change::LastClose(key));
             self.unpin(node);
+        } else if cached {
+            self.let_go(key);
         }
     }
 

@@ -72,6 +72,12 @@ impl Adapter {
     pub fn new(fs: Arc<Passthrough>) -> Self {
         let ids = Arc::new(BackingIds::new());
         fs.pinned_by(Arc::clone(&ids) as Arc<dyn fs::Pins>);
+        let weak = Arc::downgrade(&fs);
+        ids.on_let_go(Box::new(move |key| {
+            if let Some(fs) = weak.upgrade() {
+                fs.let_go(key);
+            }
+        }));
         Self {
             notices: Notices::new(Arc::clone(&ids), Arc::clone(fs.inodes())),
             fs,

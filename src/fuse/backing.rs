@@ -16,7 +16,7 @@ use std::collections::HashMap;
 use std::io;
 use std::num::NonZeroUsize;
 use std::os::fd::AsFd;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 const SHARDS: usize = 32;
@@ -33,18 +33,28 @@ struct Slot {
 }
 
 /// All backing ids.
-#[derive(Debug)]
 pub(super) struct BackingIds {
     shards: [Mutex<HashMap<NodeId, Slot>>; SHARDS],
     idle: Mutex<LruCache<NodeId, Instant>>,
+    let_go: OnceLock<LetGo>,
 }
+
+/// Told of an inode that a backing id has kept alive and does no longer.
+type LetGo = Box<dyn Fn(FileKey) + Send + Sync>;
 
 impl BackingIds {
     pub(super) fn new() -> Self {
         Self {
             shards: std::array::from_fn(|_| Mutex::default()),
             idle: Mutex::new(LruCache::new(IDLE)),
+            let_go: OnceLock::new(),
         }
+    }
+
+    /// Calls `told` of every inode that was given up because nothing opened it again.
+    pub(super) fn on_let_go(&self, told: LetGo) {
+        // Set once, by the adapter that owns this.
+        let _ = self.let_go.set(told);
     }
 
     fn shard(&self, node: NodeId) -> &Mutex<HashMap<NodeId, Slot>> {
@@ -100,24 +110,32 @@ impl BackingIds {
             let Some(node) = expired else { return };
             idle.pop(&node);
             drop(idle);
-            self.drop_unused(node);
+            self.give_up(node);
         }
     }
 
-    fn drop_unused(&self, node: NodeId) {
+    fn give_up(&self, node: NodeId) {
+        if let Some(key) = self.drop_unused(node)
+            && let Some(told) = self.let_go.get()
+        {
+            told(key);
+        }
+    }
+
+    fn drop_unused(&self, node: NodeId) -> Option<FileKey> {
         let mut shard = self.shard(node).lock();
         let unused = shard.get(&node).is_some_and(|slot| slot.opens == 0);
-        let dropped = unused.then(|| shard.remove(&node));
+        let dropped = if unused { shard.remove(&node) } else { None };
         drop(shard);
-        // Here it is given back to the kernel.
-        drop(dropped);
+        // Here the id is given back to the kernel.
+        dropped.map(|slot| slot.key)
     }
 }
 
 impl Pins for BackingIds {
     fn unpin(&self, node: NodeId) {
         self.idle.lock().pop(&node);
-        self.drop_unused(node);
+        let _dropped = self.drop_unused(node);
     }
 
     fn closed(&self, node: NodeId) {
@@ -133,7 +151,7 @@ impl Pins for BackingIds {
             if let Some((other, _)) = pushed
                 && other != node
             {
-                self.drop_unused(other);
+                self.give_up(other);
             }
         }
     }

@@ -58,11 +58,21 @@ pub fn daemon_of(mount: &MountEntry) -> Option<i32> {
     serving.into_keys().next()
 }
 
-/// Whether the process still runs.
+/// Whether the process may still hold something open. One that has ended and was not waited for
+/// yet holds nothing once its last thread is gone (its program goes earlier, before its files).
 #[must_use]
 pub fn runs(pid: i32) -> bool {
-    // A process that has ended and was not waited for yet has no program any more.
-    fs::read_link(format!("/proc/{pid}/exe")).is_ok()
+    let process = PathBuf::from(format!("/proc/{pid}"));
+    let Ok(stat) = fs::read_to_string(process.join("stat")) else {
+        return false;
+    };
+    // proc_pid_stat(5): the state follows the name, which may hold anything but ends with ')'.
+    let ended = stat
+        .rsplit(')')
+        .next()
+        .is_some_and(|rest| rest.trim_start().starts_with(['Z', 'X']));
+    let threads = fs::read_dir(process.join("task")).map_or(0, Iterator::count);
+    !ended || threads > 1
 }
 
 /// For a sentence: `bash (12), vim (13) and 4 more`; empty when nobody is known.
