@@ -253,21 +253,18 @@ impl DiskBacking {
         }
     }
 
-    /// The allocation group of an inode on XFS, else 0.
-    pub(super) fn group_of(&self, inode: FileKey) -> u32 {
-        let Some(device) = self.devices.get(inode.device) else {
-            return 0;
-        };
+    /// The layout of a device on XFS.
+    pub(super) fn geometry(&self, index: DeviceIndex) -> Option<xfs::Geometry> {
+        let device = self.devices.get(index)?;
         if device.space.kind != FilesystemKind::Xfs {
-            return 0;
+            return None;
         }
         let known = self.geometries.read().get(&device.space.index).copied();
-        let geometry = known.or_else(|| {
+        known.or_else(|| {
             let geometry = xfs::geometry(device.space.mount()).ok()?;
             self.geometries.write().insert(device.space.index, geometry);
             Some(geometry)
-        });
-        geometry.map_or(0, |geometry| geometry.group_of(inode.ino))
+        })
     }
 
     /// The key of the inode with this handle.

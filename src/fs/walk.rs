@@ -6,12 +6,15 @@
 use super::backing::{DiskBacking, DiskFile};
 use super::device::Device;
 use super::inodes::{key_of, parts_of};
-use crate::extent::Bytes;
+use crate::extent::{Bytes, Physical};
 use crate::sharing::walk::{Identity, Kind, Name, Opened, Walk};
-use crate::sharing::{FileKey, Stamp};
+use crate::sharing::{DeviceIndex, FileKey, Stamp};
 use crate::sys::at::{self, Status};
 use crate::sys::dir::{self, Entry};
 use crate::sys::version;
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, openat};
+use nix::sys::stat::Mode;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -175,25 +178,22 @@ impl Walk for DiskBacking {
         name: &Name,
     ) -> io::Result<Option<Opened<DiskFile>>> {
         // Without blocking: the name may stand for a pipe by now.
-        const FLAGS: i32 = libc::O_RDONLY | libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
-        let open = |flags| at::open_beneath(directory.fd.as_fd(), &name.text, flags, 0);
-        let opened = match open(FLAGS | libc::O_NOATIME) {
+        const FLAGS: OFlag = OFlag::O_NOFOLLOW
+            .union(OFlag::O_NONBLOCK)
+            .union(OFlag::O_NOCTTY)
+            .union(OFlag::O_CLOEXEC);
+        // A name read from a directory is one component, so that nothing leads out of it.
+        let open = |flags| openat(&directory.fd, name.text.as_c_str(), flags, Mode::empty());
+        let opened = match open(FLAGS | OFlag::O_NOATIME) {
             // Only the owner may leave the access time alone; nothing is read, so it stays.
-            Err(error) if error.raw_os_error() == Some(libc::EPERM) => open(FLAGS),
+            Err(Errno::EPERM) => open(FLAGS),
             opened => opened,
         };
         let fd = match opened {
             Ok(fd) => fd,
-            // A symbolic link, a device without a driver, or a mount of something else.
-            Err(error)
-                if matches!(
-                    error.raw_os_error(),
-                    Some(libc::ELOOP | libc::ENXIO | libc::EXDEV)
-                ) =>
-            {
-                return Ok(None);
-            }
-            Err(error) => return Err(error),
+            // A symbolic link, or a device without a driver.
+            Err(Errno::ELOOP | Errno::ENXIO) => return Ok(None),
+            Err(error) => return Err(error.into()),
         };
         let status = at::status(fd.as_fd(), c"")?;
         if !status.is_file() || status.device != directory.number || status.mount_root {
@@ -209,6 +209,13 @@ impl Walk for DiskBacking {
     }
 
     fn group(&self, directory: FileKey) -> u32 {
-        self.group_of(directory)
+        self.geometry(directory.device)
+            .map_or(0, |geometry| geometry.group_of(directory.ino))
+    }
+
+    fn group_at(&self, device: DeviceIndex, address: Physical) -> Option<u32> {
+        let geometry = self.geometry(device)?;
+        let bytes = u64::from(geometry.group_blocks) * u64::from(geometry.block);
+        u32::try_from(address.0.checked_div(bytes)?).ok()
     }
 }

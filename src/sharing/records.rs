@@ -116,8 +116,8 @@ impl State {
     /// The file's numbers are no longer known; a question being worked on starts anew.
     pub(crate) fn drop_record(&mut self, slot: Slot) {
         if let Some(file) = self.table.get(slot).map(|entry| entry.key) {
-            if let Some(spoiled) = self.surveyed.get_mut(&file) {
-                *spoiled = true;
+            for spoiled in self.surveys.values_mut() {
+                spoiled.push(file);
             }
             for want in Want::ALL {
                 if self.flights.is_empty() {

@@ -26,8 +26,10 @@ pub(crate) struct State {
     pub(crate) table: FileTable,
     pub(crate) actives: KeyMap<u32, Active>,
     pub(crate) flights: KeyMap<(FileKey, Want), Flight>,
-    /// Files that a survey is reading, and whether they changed since.
-    pub(crate) surveyed: KeyMap<FileKey, bool>,
+    /// Surveys that are reading, by number, with the files that changed since they began.
+    pub(crate) surveys: KeyMap<u64, Vec<FileKey>>,
+    /// Number of surveys so far.
+    pub(crate) surveys_begun: u64,
     devices: Vec<Option<Device>>,
     spaces: Vec<Space>,
     pub(crate) epoch: u32,
@@ -50,7 +52,8 @@ impl State {
             table: FileTable::default(),
             actives: KeyMap::default(),
             flights: KeyMap::default(),
-            surveyed: KeyMap::default(),
+            surveys: KeyMap::default(),
+            surveys_begun: 0,
             devices: Vec::new(),
             spaces: Vec::new(),
             epoch: 0,

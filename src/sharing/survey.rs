@@ -13,6 +13,7 @@ use super::journal::Moment;
 use super::key::{DeviceIndex, FileKey};
 use super::settle::{BATCH, Reading};
 use super::state::State;
+use super::sync::Mutex;
 use super::walk::Opened;
 use crate::extent::{Extent, ExtentMap, FileOffset, MapBuilder, ShareSummary};
 use hashbrown::HashSet;
@@ -67,6 +68,8 @@ struct Survey<'a, B: Backing> {
     /// Which of the files are read; the others are in other hands.
     taken: Vec<bool>,
     unit: SharingUnit,
+    /// Under which changes of its files are noted.
+    number: u64,
     start: Moment,
 }
 
@@ -113,28 +116,22 @@ impl<B: Backing> Engine<B> {
         Ok(found.links.is_none().then_some(found.answer.settled))
     }
 
-    /// Looks at files of one device, settling whatever is around them once for all. Each gets
-    /// what was found, or `None` where that takes more. With `known`, a record that stands is
-    /// confirmed instead of mapped again.
-    pub(crate) fn look_at_all(&self, files: &[FileKey], known: &[bool]) -> Vec<Option<Seen>> {
-        let seen = match files.first() {
-            Some(first) => self.try_look_at_all(first.device, files, known),
-            None => Ok(Vec::new()),
-        };
-        seen.unwrap_or_else(|error| unlooked(files.len(), &error))
-    }
-
-    fn try_look_at_all(
-        &self,
-        device: DeviceIndex,
-        files: &[FileKey],
-        known: &[bool],
-    ) -> io::Result<Vec<Option<Seen>>> {
-        self.make_ready(device)?;
-        self.drain();
-        self.look_at_foreign(device)?;
-        self.flush_removals(device)?;
+    /// Settles once for all whatever is active among files of one device, or known to share with
+    /// one of them. What could be is to be given to [`Engine::look_at_all`].
+    pub(crate) fn settle_around(&self, files: &[FileKey]) -> HashSet<FileKey> {
         let mut settled = HashSet::new();
+        let Some(first) = files.first() else {
+            return settled;
+        };
+        let device = first.device;
+        let ready = self.make_ready(device).and_then(|()| {
+            self.drain();
+            self.look_at_foreign(device)
+        });
+        if let Err(error) = ready {
+            log::debug!("settling {} files at once: {error}", files.len());
+            return settled;
+        }
         for other in self.around_all(device, files) {
             // What cannot be settled is left for the questions about those that share with it.
             let done = if files.contains(&other) {
@@ -146,6 +143,33 @@ impl<B: Backing> Engine<B> {
                 settled.insert(other);
             }
         }
+        settled
+    }
+
+    /// Looks at files of one device around which everything was settled. Each gets what was found,
+    /// or `None` where that takes more. With `known`, a record that stands is confirmed instead of
+    /// mapped again.
+    pub(crate) fn look_at_all(
+        &self,
+        files: &[FileKey],
+        known: &[bool],
+        settled: &HashSet<FileKey>,
+    ) -> Vec<Option<Seen>> {
+        let seen = match files.first() {
+            Some(first) => self.try_look_at_all(first.device, files, known, settled),
+            None => Ok(Vec::new()),
+        };
+        seen.unwrap_or_else(|error| unlooked(files.len(), &error))
+    }
+
+    fn try_look_at_all(
+        &self,
+        device: DeviceIndex,
+        files: &[FileKey],
+        known: &[bool],
+        settled: &HashSet<FileKey>,
+    ) -> io::Result<Vec<Option<Seen>>> {
+        self.flush_removals(device)?;
         let mut state = self.lock_for(device);
         let mut seen: Vec<Option<Seen>> = files
             .iter()
@@ -174,7 +198,7 @@ impl<B: Backing> Engine<B> {
                 Some((at, Opened { key, file, stamp }))
             })
             .unzip();
-        let looks = self.try_survey(device, &opened, &settled)?;
+        let looks = self.try_survey(device, &opened, settled, None)?;
         for (at, look) in places.into_iter().zip(looks) {
             if let Some(place) = seen.get_mut(at) {
                 *place = look.map(Seen::Looked);
@@ -202,10 +226,14 @@ impl<B: Backing> Engine<B> {
     }
 
     /// Looks at open files of one device. Each gets its answer, or `None` where that takes more
-    /// than reading its map.
-    pub fn survey(&self, files: &[Opened<B::File>]) -> Vec<Option<Look>> {
+    /// than reading its map. The maps are read with `lane` held.
+    pub(crate) fn survey(
+        &self,
+        files: &[Opened<B::File>],
+        lane: Option<&Mutex<()>>,
+    ) -> Vec<Option<Look>> {
         let looks = match files.first() {
-            Some(first) => self.try_survey(first.key.device, files, &HashSet::new()),
+            Some(first) => self.try_survey(first.key.device, files, &HashSet::new(), lane),
             None => Ok(Vec::new()),
         };
         looks.unwrap_or_else(|error| unlooked(files.len(), &error))
@@ -217,6 +245,7 @@ impl<B: Backing> Engine<B> {
         device: DeviceIndex,
         files: &[Opened<B::File>],
         settled: &HashSet<FileKey>,
+        lane: Option<&Mutex<()>>,
     ) -> io::Result<Vec<Option<Look>>> {
         self.make_ready(device)?;
         self.drain();
@@ -225,6 +254,7 @@ impl<B: Backing> Engine<B> {
         let doubt = self.in_doubt(device);
         let survey = self.begin_survey(device, files, settled);
         let mut records = Vec::new();
+        let held = lane.map(|lane| lane.lock());
         let read: Vec<Option<Read>> = files
             .iter()
             .zip(&survey.taken)
@@ -234,6 +264,7 @@ impl<B: Backing> Engine<B> {
                 taken.then(read)?.ok().flatten()
             })
             .collect();
+        drop(held);
         Ok(self.end_survey(&survey, read, doubt))
     }
 
@@ -250,18 +281,11 @@ impl<B: Backing> Engine<B> {
             .map_or(SharingUnit::None, |device| device.unit);
         let taken = files
             .iter()
-            .map(|file| {
-                let calm = state
-                    .active(file.key)
-                    .is_none_or(|active| active.changing == 0 && settled.contains(&file.key));
-                let free =
-                    calm && file.key.device == device && !state.surveyed.contains_key(&file.key);
-                if free {
-                    state.surveyed.insert(file.key, false);
-                }
-                free
-            })
+            .map(|file| file.key.device == device && state.is_settled(file.key, settled))
             .collect();
+        state.surveys_begun += 1;
+        let number = state.surveys_begun;
+        state.surveys.insert(number, Vec::new());
         let id = state.device(device).map_or(0, |device| device.space);
         let space = state.space(id);
         space.readers += 1;
@@ -271,6 +295,7 @@ impl<B: Backing> Engine<B> {
             settled,
             taken,
             unit,
+            number,
             start: space.journal.now(),
         }
     }
@@ -341,36 +366,28 @@ impl<B: Backing> Engine<B> {
         let mut state = self.lock_for(device);
         let id = state.device(device).map_or(0, |device| device.space);
         state.stats.fiemap_calls += ready.len() as u64;
+        let spoiled = state.surveys.remove(&survey.number).unwrap_or_default();
         let quiet: Vec<_> = ready
             .into_iter()
             .zip(files)
-            .zip(&survey.taken)
-            .map(|((ready, file), &taken)| {
-                let spoiled = taken && state.surveyed.remove(&file.key).unwrap_or(true);
+            .map(|(ready, file)| {
                 let (numbers, parts, cover) = ready?;
                 let space = state.space(id);
-                let moved =
-                    spoiled || !space.foreign.is_empty() || space.journal.concerns(start, &cover);
-                let is_settled = |state: &mut State, other: &FileKey| {
-                    settled.contains(other)
-                        && state
-                            .active(*other)
-                            .is_none_or(|active| active.changing == 0)
-                };
-                let calm = (state.active(file.key).is_none() || is_settled(&mut state, &file.key))
+                let moved = !space.foreign.is_empty()
+                    || space.journal.concerns(start, &cover)
+                    || spoiled.contains(&file.key);
+                let calm = state.is_settled(file.key, settled)
                     && state
                         .hot(id, &cover, false)
-                        .iter()
-                        .all(|other| is_settled(&mut state, other));
-                (!moved && calm && (cover.is_empty() || !doubt)).then_some((numbers, parts, cover))
+                        .into_iter()
+                        .all(|other| state.is_settled(other, settled));
+                let known = !moved && calm && (cover.is_empty() || !doubt);
+                known.then(|| (state.ensure(file.key), numbers, parts, cover))
             })
             .collect();
         // Covers first: nothing shared is stored while the cover of an active file is not known.
-        for (quiet, file) in quiet.iter().zip(files) {
-            if let Some((_, _, cover)) = quiet {
-                let slot = state.ensure(file.key);
-                state.learn_cover(slot, cover.clone());
-            }
+        for (slot, _, _, cover) in quiet.iter().flatten() {
+            state.learn_cover(*slot, cover.clone());
         }
         let compares = self.compares_stamps();
         let wild = !state.space(id).wild.is_empty();
@@ -378,9 +395,8 @@ impl<B: Backing> Engine<B> {
             .into_iter()
             .zip(files)
             .map(|(quiet, file)| {
-                let (numbers, parts, _) =
-                    quiet.filter(|(_, _, cover)| cover.is_empty() || !wild)?;
-                let slot = state.ensure(file.key);
+                let (slot, numbers, parts, _) =
+                    quiet.filter(|(.., cover)| cover.is_empty() || !wild)?;
                 if compares {
                     state.stamps.insert(file.key, file.stamp);
                 }
@@ -397,6 +413,16 @@ impl<B: Backing> Engine<B> {
         let space = state.space(id);
         space.readers = space.readers.saturating_sub(1);
         looks
+    }
+}
+
+impl State {
+    /// Whether a file is not active, or was just settled and is not changing.
+    fn is_settled(&mut self, file: FileKey, settled: &HashSet<FileKey>) -> bool {
+        self.actives.is_empty()
+            || self
+                .active(file)
+                .is_none_or(|active| active.changing == 0 && settled.contains(&file))
     }
 }
 

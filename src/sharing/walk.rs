@@ -4,7 +4,8 @@
 //! filesystem of the directory, except into a subvolume of it.
 
 use super::backing::{Backing, Stamp};
-use super::key::FileKey;
+use super::key::{DeviceIndex, FileKey};
+use crate::extent::Physical;
 use std::ffi::CString;
 use std::io;
 
@@ -103,4 +104,8 @@ pub trait Walk: Backing {
     /// The part of the disk that holds the directory and most of what is in it: on XFS its
     /// allocation group. Threads in one part wait for each other.
     fn group(&self, directory: FileKey) -> u32;
+
+    /// The part of the disk at a physical address of a device, where threads that map what lies
+    /// in one part wait for each other at each file; `None` where they do not.
+    fn group_at(&self, device: DeviceIndex, address: Physical) -> Option<u32>;
 }

@@ -31,12 +31,19 @@ use std::time::Instant;
 /// Files in one job.
 const FILES: usize = 64;
 
+/// Locks for parts of the disk.
+const LANES: usize = 64;
+
 /// The queue, its workers, and what they have done.
 pub(super) struct Scanner {
     queue: Mutex<Queue<Job>>,
     /// A job was put in, or the last one taken out is done.
     wake: Condvar,
     most_workers: usize,
+    /// Held while files in one part of the disk are mapped, those of parts with the same number
+    /// modulo theirs. Threads that do so at the same time wait for each other in the kernel at
+    /// each file; here they wait once for many.
+    lanes: [Mutex<()>; LANES],
     pub(super) progress: Progress,
 }
 
@@ -47,8 +54,14 @@ impl Scanner {
             queue: Mutex::new(Queue::default()),
             wake: Condvar::default(),
             most_workers: most_workers.max(1),
+            lanes: std::array::from_fn(|_| Mutex::new(())),
             progress: Progress::default(),
         }
+    }
+
+    /// The lock for a part of the disk.
+    fn lane(&self, group: u32) -> Option<&Mutex<()>> {
+        self.lanes.get(group as usize % LANES)
     }
 
     /// What it has done and has to do.

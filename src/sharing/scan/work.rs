@@ -2,6 +2,7 @@
 
 use super::job::{Job, Task, Ticket};
 use super::progress::count;
+use crate::extent::Physical;
 use crate::sharing::directories::Directories;
 use crate::sharing::engine::AskError;
 use crate::sharing::key::FileKey;
@@ -17,6 +18,9 @@ const NAMES: usize = 4096;
 
 /// Files looked at together; each has a descriptor meanwhile.
 const TOGETHER: usize = 64;
+
+/// Files looked at before it is known where on the disk they lie.
+const FIRST: usize = 4;
 
 /// Readings of a directory that changes all the time before changes of it are held back.
 const READINGS: usize = 3;
@@ -107,6 +111,7 @@ impl<B: Walk> Directories<B> {
         ticket: &Arc<Ticket>,
     ) -> io::Result<()> {
         let mut more = true;
+        let mut group = None;
         while more {
             if self.is_stopping() {
                 return Err(io::Error::from_raw_os_error(libc::EAGAIN));
@@ -117,9 +122,12 @@ impl<B: Walk> Directories<B> {
                 .read_directory(directory, NAMES, &mut names)?;
             names.retain(|name| name.kind != Kind::Other);
             names.sort_unstable_by_key(|name| name.ino);
-            for names in names.chunks(TOGETHER) {
+            // The first few tell where the rest probably lies.
+            let (few, rest) = names.split_at(names.len().min(FIRST));
+            for names in std::iter::once(few).chain(rest.chunks(TOGETHER)) {
                 let began = self.tree.lock().tick();
-                let entries = self.look_at_names(directory, names)?;
+                let entries = self.look_at_names(directory, names, group)?;
+                group = self.group_of(&entries).or(group);
                 let below = directories_in(&entries);
                 count(
                     &self.scanner.progress.files,
@@ -133,8 +141,28 @@ impl<B: Walk> Directories<B> {
         Ok(())
     }
 
+    /// Where on the disk the first shared part of these lies, if that matters.
+    fn group_of(&self, entries: &[Entry]) -> Option<u32> {
+        entries.iter().find_map(|entry| match entry {
+            Entry::File {
+                key,
+                measured: Some((measured, _)),
+                ..
+            } => {
+                let part = measured.parts.as_slice().first()?;
+                self.backing().group_at(key.device, Physical(part.start))
+            }
+            _ => None,
+        })
+    }
+
     /// What the names stand for, files with their numbers where these are to be had quickly.
-    fn look_at_names(&self, directory: &B::Directory, names: &[Name]) -> io::Result<Vec<Entry>> {
+    fn look_at_names(
+        &self,
+        directory: &B::Directory,
+        names: &[Name],
+        group: Option<u32>,
+    ) -> io::Result<Vec<Entry>> {
         let mut entries = Vec::with_capacity(names.len());
         let mut opened = Vec::with_capacity(names.len());
         for name in names {
@@ -152,7 +180,8 @@ impl<B: Walk> Directories<B> {
             }
             entries.extend(self.identify(directory, name)?);
         }
-        let looks = self.engine.survey(&opened);
+        let lane = group.and_then(|group| self.scanner.lane(group));
+        let looks = self.engine.survey(&opened, lane);
         entries.extend(opened.iter().zip(looks).map(|(file, look)| Entry::File {
             key: file.key,
             links: file.stamp.links,
@@ -217,20 +246,14 @@ impl<B: Walk> Directories<B> {
         since: Tick,
         deadline: Option<Instant>,
     ) -> Result<(), AskError> {
-        let (began, files, known) = {
-            let mut tree = self.tree.lock();
-            let open = files.iter().copied();
-            let open: Vec<FileKey> = open.filter(|&file| tree.is_open(file, since)).collect();
-            let known: Vec<bool> = open
-                .iter()
-                .map(|&file| tree.is_only_watched(file))
-                .collect();
-            (tree.tick(), open, known)
+        let mut left: Vec<FileKey> = {
+            let tree = self.tree.lock();
+            let files = files.iter().copied();
+            files.filter(|&file| tree.is_open(file, since)).collect()
         };
-        count(&self.scanner.progress.files, files.len());
-        let mut left = files;
+        count(&self.scanner.progress.files, left.len());
         if deadline.is_none() {
-            left = self.look_at_many(left, &known, began);
+            left = self.look_at_many(left);
         }
         for file in left {
             if self.is_stopping() {
@@ -266,8 +289,20 @@ impl<B: Walk> Directories<B> {
 
 impl<B: Walk> Directories<B> {
     /// Looks at many files at once; those that are left.
-    fn look_at_many(&self, files: Vec<FileKey>, known: &[bool], began: Tick) -> Vec<FileKey> {
-        let seen = self.engine.look_at_all(&files, known);
+    fn look_at_many(&self, files: Vec<FileKey>) -> Vec<FileKey> {
+        let settled = self.engine.settle_around(&files);
+        // What settling found changed is taken in before the look begins, so that it need not be
+        // looked at twice.
+        self.take_in();
+        let (began, known) = {
+            let mut tree = self.tree.lock();
+            let known: Vec<bool> = files
+                .iter()
+                .map(|&file| tree.is_only_watched(file))
+                .collect();
+            (tree.tick(), known)
+        };
+        let seen = self.engine.look_at_all(&files, &known, &settled);
         // A record that was confirmed is the one that the tree has numbers of, unless it was
         // replaced since: then the engine has named the file.
         self.take_in();

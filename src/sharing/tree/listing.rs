@@ -6,7 +6,7 @@
 //! in between cannot say on which side of the change it was.
 
 use super::Tree;
-use super::node::{DirSlot, FileFlags, FileNode, FileSlot, Sums, Tick};
+use super::node::{DirSlot, FileFlags, FileNode, Sums, Tick};
 use super::numbers::{Measured, Trust};
 use crate::sharing::key::FileKey;
 use hashbrown::{HashMap, HashSet};
@@ -159,13 +159,8 @@ impl Tree {
                     measured,
                 } => match (self.find_file(key), measured) {
                     (None, Some((measured, trust))) => {
-                        if let Some(slot) = self.add_measured(dir, key, began, measured, trust) {
-                            added = added.plus(
-                                self.files
-                                    .get(slot)
-                                    .map_or(Sums::default(), |file| file.share(1)),
-                            );
-                        }
+                        let share = self.add_measured(dir, key, began, measured, trust);
+                        added = added.plus(share.unwrap_or_default());
                     }
                     (_, measured) => {
                         let slot = self.add_name(dir, key, links);
@@ -184,7 +179,8 @@ impl Tree {
         }
     }
 
-    /// A file met for the first time with its numbers. The sums are left to the caller.
+    /// A file met for the first time with its numbers; what it adds to sums, which is left to the
+    /// caller.
     fn add_measured(
         &mut self,
         dir: DirSlot,
@@ -192,12 +188,12 @@ impl Tree {
         began: Tick,
         measured: Measured,
         trust: Trust,
-    ) -> Option<FileSlot> {
+    ) -> Option<Sums> {
         let stray = self.strays.get(&key).copied().max(self.strays_all);
         let numbers = measured.numbers;
         let position = self.dirs.get(dir)?.files.len();
         self.parts_heap += measured.parts.heap_bytes();
-        let slot = self.files.insert(FileNode {
+        let node = FileNode {
             ino: key.ino,
             generation: key.generation,
             device: key.device,
@@ -212,7 +208,9 @@ impl Tree {
             parent: dir,
             position: u32::try_from(position).ok()?,
             links: measured.links,
-        })?;
+        };
+        let share = node.share(1);
+        let slot = self.files.insert(node)?;
         self.index_file(key, slot);
         self.dirs.get_mut(dir)?.files.push(slot);
         if let Some(at) = stray.filter(|&at| at >= began) {
@@ -220,7 +218,7 @@ impl Tree {
         } else {
             self.distrust(slot, began, trust);
         }
-        Some(slot)
+        Some(share)
     }
 
     /// Ends a first reading. Whether the listing is known now.
