@@ -4,6 +4,7 @@ use super::error::{Context, Result};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 use std::fs;
+use std::path::Path;
 use std::process::Child;
 use std::time::{Duration, Instant};
 
@@ -33,7 +34,11 @@ impl Daemon {
             .into_iter()
             .map(|thread| {
                 let path = format!("/proc/{}/task/{thread}/status", self.0.id());
-                status_field(&path, "voluntary_ctxt_switches:")
+                match status_field(&path, "voluntary_ctxt_switches:") {
+                    // It ended since the threads were listed.
+                    Err(_) if !Path::new(&path).exists() => Ok(0),
+                    switches => switches,
+                }
             })
             .sum()
     }
