@@ -13,6 +13,7 @@ mod manual;
 mod mount;
 pub mod mount_helper;
 mod output;
+mod peers;
 mod refresh;
 mod scan;
 mod show;

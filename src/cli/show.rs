@@ -2,7 +2,7 @@
 
 use super::output::{self, Table};
 use super::source::in_mount;
-use super::{Failure, Outcome, direct};
+use super::{Failure, Outcome, direct, peers};
 use crate::extent::ShareSummary;
 use crate::mount::ask;
 use crate::vxattr::Name;
@@ -15,6 +15,10 @@ use std::path::{Path, PathBuf};
 ///
 /// Below a mount they are the mount's exact answers. For a file elsewhere one FIEMAP of it is made,
 /// which knows nothing of changes to other files that are not on disk yet.
+///
+/// With --peers the files of the mount that share with each PATH are listed by path instead, every
+/// hard link of them, sorted. They are known once the whole mount was scanned (`sharelens scan`, or
+/// the option scan=background), and shown to root and the owner of PATH.
 #[derive(Args, Debug)]
 pub(crate) struct Arguments {
     /// Amounts as 1.5M instead of bytes
@@ -23,6 +27,9 @@ pub(crate) struct Arguments {
     /// One JSON array with an object for each path
     #[arg(long)]
     json: bool,
+    /// List the files that share with each PATH
+    #[arg(short, long)]
+    peers: bool,
     /// Files and directories
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
@@ -33,6 +40,9 @@ const BYTES: [&str; 3] = ["bytes", "shared_bytes", "exclusive_bytes"];
 const COUNTS: [&str; 2] = ["extents", "shared_extents"];
 
 pub(crate) fn run(arguments: &Arguments) -> Outcome {
+    if arguments.peers {
+        return peers::run(&arguments.paths, arguments.json);
+    }
     let mut table = Table::new(&["bytes", "shared", "exclusive", "extents", "shared", "path"]);
     let mut objects = Vec::new();
     let mut failed = false;

@@ -17,6 +17,7 @@ use crate::sys::{btrfs, clock, fiemap, lease, sync, xfs};
 use parking_lot::{Mutex, RwLock};
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
+use std::ffi::CStr;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -42,11 +43,11 @@ pub trait Resolve: Send + Sync {
     /// Opens a directory for reading.
     ///
     /// # Errors
-    /// `ENODATA` where not every directory can be found, so that nothing can be said of all that is
-    /// below one; else as [`Resolve::open`].
-    fn open_directory(&self, _directory: FileKey) -> io::Result<OwnedFd> {
-        Err(io::Error::from_raw_os_error(libc::ENODATA))
-    }
+    /// As [`Resolve::open`].
+    fn open_directory(&self, directory: FileKey) -> io::Result<OwnedFd>;
+
+    /// A scan met something that cannot be opened by handle.
+    fn met(&self, _directory: FileKey, _name: &CStr, _key: FileKey) {}
 }
 
 /// What others changed, as whoever caches attributes and names has to hear of it.
@@ -173,6 +174,11 @@ impl DiskBacking {
         let _ = self.listener.set(listener);
     }
 
+    /// What opens files where handles are not permitted.
+    pub(super) fn resolver(&self) -> Option<Arc<dyn Resolve>> {
+        self.resolver.get().and_then(Weak::upgrade)
+    }
+
     fn tell(&self, change: Heard<'_>) {
         if let Some(listener) = self.listener.get() {
             listener.heard(change);
@@ -217,9 +223,10 @@ impl DiskBacking {
         };
         let opened = match opened {
             Some(opened) => opened?,
-            None => match self.resolver.get().and_then(Weak::upgrade) {
-                // Found by name only while the kernel knows it: one that it forgot counts as gone
-                // for the engine, so nothing of it may be left to be written back.
+            None => match self.resolver() {
+                // Found by name only while the kernel knows it or a scan has met it: one that is not
+                // found counts as gone for the engine, so nothing of it may be left to be written
+                // back.
                 Some(resolver) => resolver.open(inode).or_else(|error| {
                     if error.raw_os_error() == Some(libc::ESTALE) {
                         sync::filesystem(device.space.mount())?;
@@ -235,8 +242,7 @@ impl DiskBacking {
     /// Opens a directory for reading.
     ///
     /// # Errors
-    /// `ENODATA` where inodes are not opened by handle, for a mount: directories that the kernel has
-    /// never asked for could not be found, and a total without them would be wrong.
+    /// `ESTALE` when it is gone, else as open(2).
     pub(super) fn open_directory_inode(
         &self,
         inode: FileKey,
@@ -246,9 +252,9 @@ impl DiskBacking {
         match device.open(inode, FLAGS) {
             Some(Ok(fd)) => Ok((device, fd)),
             Some(Err(error)) if error.raw_os_error() != Some(libc::EPERM) => Err(error),
-            _ => match self.resolver.get().and_then(Weak::upgrade) {
+            _ => match self.resolver() {
                 Some(resolver) => Ok((device, resolver.open_directory(inode)?)),
-                None => Err(io::Error::from_raw_os_error(libc::ENODATA)),
+                None => Err(stale()),
             },
         }
     }

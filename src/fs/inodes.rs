@@ -13,6 +13,7 @@ use super::device::{Device, DeviceTable};
 use super::error::{Doing, Error, Result};
 use super::nodes::{Known, Nodes, Place};
 use super::numbers::Numbers;
+use super::places::Places;
 use super::types::NodeId;
 use crate::sharing::{DeviceIndex, FileKey};
 use crate::sys::at::{self, Status};
@@ -35,6 +36,8 @@ pub struct Inodes {
     numbers: Numbers,
     pub(crate) nodes: Nodes,
     descriptors: Descriptors,
+    /// Where scans met what cannot be opened by handle.
+    places: Places,
     /// Descriptors of inodes that have no name left to find them by, where handles do not serve.
     nameless: Mutex<HashMap<NodeId, (FileKey, Arc<OwnedFd>)>>,
 }
@@ -57,6 +60,7 @@ impl Inodes {
             numbers: Numbers::new(status.ino),
             nodes: Nodes::new(key),
             descriptors: Descriptors::new(descriptors),
+            places: Places::default(),
             devices,
             nameless: Mutex::default(),
         })
@@ -132,9 +136,14 @@ impl Inodes {
         key: FileKey,
     ) -> (NodeId, Known) {
         let id = self.node_of(key);
-        let place = (!self.by_handle(key)).then(|| Place {
-            parent,
-            name: name.into(),
+        let place = (!self.by_handle(key)).then(|| {
+            if let Ok(directory) = self.key(parent) {
+                self.places.update(directory, name, key);
+            }
+            Place {
+                parent,
+                name: name.into(),
+            }
         });
         (id, self.nodes.remember(id, key, status.is_dir(), place))
     }
@@ -205,7 +214,7 @@ impl Inodes {
                 }
                 Ok(fd)
             }
-            None => self.find(node, known.key),
+            None => self.find(node, known.key, false),
         }
     }
 
@@ -246,6 +255,15 @@ impl Inodes {
         self.fd_of(node, &known)
     }
 
+    /// An `O_PATH` descriptor of an inode that the kernel knows or a scan has met.
+    fn fd_as_met(&self, key: FileKey) -> Result<Arc<OwnedFd>> {
+        let node = self.node_of(key);
+        match self.fd_by_key(node, key) {
+            Err(error) if error.is_stale() => self.find(node, key, true),
+            found => found,
+        }
+    }
+
     /// Tries again without the kept descriptors when there are no free ones.
     fn with_room<T>(&self, mut open: impl FnMut() -> io::Result<T>) -> io::Result<T> {
         match open() {
@@ -257,8 +275,34 @@ impl Inodes {
         }
     }
 
-    /// Finds a node again by the names on the way from the nearest kept descriptor.
-    fn find(&self, node: NodeId, key: FileKey) -> Result<Arc<OwnedFd>> {
+    /// The directory of an inode, and its name there. Where the kernel looked it up last, or, if
+    /// `as_met` or not known, where a scan met it.
+    fn place(
+        &self,
+        id: NodeId,
+        key: FileKey,
+        as_met: bool,
+    ) -> Option<(NodeId, FileKey, Box<CStr>)> {
+        let looked_up = || {
+            let known = self.nodes.get(id).ok().filter(|known| known.key == key)?;
+            let place = self.nodes.place(id)?;
+            let parent = self.nodes.get(place.parent).ok()?;
+            Some((place.parent, parent.key, place.name)).filter(|_| known.key == key)
+        };
+        let met = || {
+            let met = self.places.get(key)?;
+            Some((self.node_of(met.directory), met.directory, met.name))
+        };
+        if as_met {
+            met()
+        } else {
+            looked_up().or_else(met)
+        }
+    }
+
+    /// Finds an inode again by the names on the way from the nearest kept descriptor; itself by the
+    /// name under which a scan met it, if `as_met`.
+    fn find(&self, node: NodeId, key: FileKey, mut as_met: bool) -> Result<Arc<OwnedFd>> {
         let stale = Error::new(libc::ESTALE, "find an inode by its name");
         let mut steps = Vec::new();
         let (mut id, mut wanted) = (node, key);
@@ -274,15 +318,15 @@ impl Inodes {
             {
                 break Arc::clone(fd);
             }
-            let place = self.nodes.place(id).ok_or(stale)?;
-            let parent = place.parent;
-            steps.push((id, wanted, place.name));
+            let (parent, parent_key, name) = self.place(id, wanted, as_met).ok_or(stale)?;
+            as_met = false;
+            steps.push((id, wanted, name));
             if steps.len() > 1 << 16 {
                 // Renames during the walk made a loop of what is remembered.
                 return Err(stale);
             }
             id = parent;
-            wanted = self.nodes.get(id)?.key;
+            wanted = parent_key;
         };
         while let Some((id, wanted, name)) = steps.pop() {
             let next = self
@@ -293,12 +337,16 @@ impl Inodes {
                     Some(libc::ENOENT | libc::ENOTDIR) => stale,
                     errno => Error::new(errno.unwrap_or(libc::EIO), "find an inode by its name"),
                 })?;
-            let (_, found) = self.identify(next.as_fd(), c"")?;
+            let (status, found) = self.identify(next.as_fd(), c"")?;
             if found != wanted {
                 return Err(stale);
             }
             fd = Arc::new(next);
-            self.descriptors.put(id, wanted, Arc::clone(&fd));
+            // Of a file that the kernel does not know nobody would say when it is removed, and a
+            // descriptor would keep its blocks shared.
+            if status.is_dir() || self.nodes.get(id).is_ok_and(|known| known.key == wanted) {
+                self.descriptors.put(id, wanted, Arc::clone(&fd));
+            }
         }
         Ok(fd)
     }
@@ -329,6 +377,9 @@ impl Inodes {
         if self.by_handle(key) {
             return;
         }
+        if let Ok(directory) = self.key(parent) {
+            self.places.lose(directory, name, key);
+        }
         self.descriptors.drop(id);
         if self
             .nodes
@@ -345,6 +396,9 @@ impl Inodes {
             return;
         }
         let id = self.node_of(key);
+        if let Ok(directory) = self.key(parent) {
+            self.places.update(directory, name, key);
+        }
         self.nodes.set_place(
             id,
             key,
@@ -359,12 +413,20 @@ impl Inodes {
 
 impl Resolve for Inodes {
     fn open(&self, file: FileKey) -> io::Result<OwnedFd> {
-        let node = self.node_of(file);
-        let fd = self.fd_by_key(node, file)?;
+        let fd = self.fd_as_met(file)?;
         if !at::status(fd.as_fd(), c"")?.is_file() {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
         }
         self.with_room(|| at::reopen(fd.as_fd(), libc::O_RDONLY | libc::O_NOCTTY))
+    }
+
+    fn open_directory(&self, directory: FileKey) -> io::Result<OwnedFd> {
+        let fd = self.fd_as_met(directory)?;
+        self.with_room(|| at::reopen(fd.as_fd(), libc::O_RDONLY | libc::O_DIRECTORY))
+    }
+
+    fn met(&self, directory: FileKey, name: &CStr, key: FileKey) {
+        self.places.note(directory, name, key);
     }
 }
 

@@ -35,6 +35,8 @@ mod nodes;
 mod numbers;
 mod open;
 mod options;
+mod peers;
+mod places;
 mod process;
 mod remove;
 mod statfs;
@@ -95,6 +97,8 @@ pub struct Passthrough {
     following: AtomicBool,
     /// Kernel passthrough is wanted and was not found impossible.
     passthrough: AtomicBool,
+    /// Paths of which pages are being read.
+    peer_paths: Mutex<Option<peers::KeptPaths>>,
     /// Keeps opens for write and the test whether a mapping lives apart, by node.
     gates: [Mutex<()>; 64],
 }
@@ -103,9 +107,13 @@ impl Passthrough {
     /// The filesystem of these inodes.
     #[must_use]
     pub fn new(inodes: Arc<Inodes>, options: Options, engine: Arc<Engine>) -> Self {
+        let directories = Directories::new(Arc::clone(&engine), SCAN_WORKERS);
+        if !inodes.devices().watches_all() {
+            directories.read_again_every(options.entry_timeout.unwatched);
+        }
         Self {
             inodes,
-            directories: Directories::new(Arc::clone(&engine), SCAN_WORKERS),
+            directories,
             engine,
             options,
             handles: Handles::default(),
@@ -114,6 +122,7 @@ impl Passthrough {
             caches: OnceLock::new(),
             following: AtomicBool::new(false),
             passthrough: AtomicBool::new(options.passthrough),
+            peer_paths: Mutex::new(None),
             gates: std::array::from_fn(|_| Mutex::default()),
         }
     }

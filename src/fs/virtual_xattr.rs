@@ -4,12 +4,13 @@ use super::Passthrough;
 use super::error::{Doing, Error, Result};
 use super::listing::kind_of;
 use super::types::{Caller, NodeId};
+use crate::extent::ShareSummary;
 use crate::sharing::{AskError, FileKey};
 use crate::sys::at;
 use crate::vxattr::{self, FileNumbers, Kind, Name, Question, Text};
 use std::os::fd::AsFd;
 
-const ABSENT: Error = Error::new(libc::ENODATA, "read a virtual attribute");
+pub(super) const ABSENT: Error = Error::new(libc::ENODATA, "read a virtual attribute");
 
 impl Passthrough {
     /// The value of a virtual attribute if it needs no slow work; `None` when it does, and
@@ -21,10 +22,17 @@ impl Passthrough {
         let (key, kind) = self.asked(node, name)?;
         match (name.question(), kind) {
             (Question::Version, _) => Ok(Some(env!("CARGO_PKG_VERSION").into())),
-            (Question::Numbers, Kind::File) => match self.engine.peek(key) {
-                Some(summary) => value(name, summary).map(Some),
-                None => Ok(None),
-            },
+            (Question::Numbers, Kind::File) => {
+                let known = if name.has_peers() {
+                    self.directories.peek_with_peers(self.root_key()?, key)
+                } else {
+                    self.engine.peek(key).map(|summary| (summary, None))
+                };
+                match known {
+                    Some((summary, peers)) => value(name, summary, peers).map(Some),
+                    None => Ok(None),
+                }
+            }
             (Question::Numbers, Kind::Directory | Kind::MountRoot) => {
                 match self.directories.peek(key) {
                     Some(totals) => vxattr::directory(name, &totals).ok_or(ABSENT).map(Some),
@@ -45,8 +53,13 @@ impl Passthrough {
         match (name.question(), kind) {
             (Question::Version, _) => Ok(env!("CARGO_PKG_VERSION").into()),
             (Question::Stats, _) => self.stats(),
+            (Question::Numbers, Kind::File) if name.has_peers() => {
+                let found = self.directories.with_peers(self.root_key()?, key);
+                let (summary, peers) = found.map_err(refusal)?;
+                value(name, summary, peers)
+            }
             (Question::Numbers, Kind::File) => {
-                value(name, self.engine.summary(key).map_err(refusal)?)
+                value(name, self.engine.summary(key).map_err(refusal)?, None)
             }
             (Question::Map, Kind::File) => {
                 let map = self.engine.map(key).map_err(refusal)?;
@@ -58,8 +71,8 @@ impl Passthrough {
             }
             (Question::Children, _) => self.children(caller, node, key),
             (Question::Peers, Kind::File) => {
-                let root = self.inodes.key(NodeId::ROOT)?;
-                let peers = self.directories.peers_now(root, key).map_err(refusal)?;
+                let peers = self.directories.peers(self.root_key()?, key);
+                let peers = peers.map_err(refusal)?;
                 let peers = peers.ok_or(ABSENT)?;
                 Ok(Text::number(peers))
             }
@@ -97,6 +110,10 @@ impl Passthrough {
     /// The virtual attributes that are listed for a node.
     pub fn listed_virtual_xattrs(&self, node: NodeId) -> Result<impl Iterator<Item = Name>> {
         Ok(Name::listed(self.kind(node)?))
+    }
+
+    fn root_key(&self) -> Result<FileKey> {
+        self.inodes.key(NodeId::ROOT)
     }
 
     fn kind(&self, node: NodeId) -> Result<Kind> {
@@ -151,11 +168,8 @@ impl Passthrough {
     }
 }
 
-fn value(name: Name, summary: crate::extent::ShareSummary) -> Result<Text> {
-    let numbers = FileNumbers {
-        summary,
-        peers: None,
-    };
+fn value(name: Name, summary: ShareSummary, peers: Option<u64>) -> Result<Text> {
+    let numbers = FileNumbers { summary, peers };
     vxattr::file(name, &numbers).ok_or(ABSENT)
 }
 

@@ -15,6 +15,7 @@ use crate::sys::version;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::Mode;
+use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -25,6 +26,9 @@ const BUFFER: usize = 32 << 10;
 /// A directory open for reading.
 pub struct DiskDirectory {
     fd: OwnedFd,
+    key: FileKey,
+    /// What is in it cannot be opened by handle.
+    by_name: bool,
     device: Arc<Device>,
     number: u64,
     buffer: Vec<u8>,
@@ -38,6 +42,11 @@ impl DiskDirectory {
         let (entry, length) = dir::entry(self.buffer.get(self.rest.clone())?)?;
         self.rest.start += length;
         Some(entry)
+    }
+
+    /// Attributes of a name in it.
+    pub(super) fn status(&self, name: &CStr) -> io::Result<Status> {
+        at::status(self.fd.as_fd(), name)
     }
 
     /// Reads more entries; `false` at the end.
@@ -62,6 +71,15 @@ impl DiskBacking {
         }
         let device = self.devices().learn(open()?.as_fd())?;
         Ok((device.space.index == directory.device.space.index).then_some(device))
+    }
+
+    /// Notes where something is, if that is the only way to find it again.
+    fn note_place(&self, directory: &DiskDirectory, name: &Name, key: FileKey) {
+        if directory.by_name
+            && let Some(resolver) = self.resolver()
+        {
+            resolver.met(directory.key, &name.text, key);
+        }
     }
 }
 
@@ -96,6 +114,8 @@ impl Walk for DiskBacking {
         let number = at::status(fd.as_fd(), c"")?.device;
         Ok(DiskDirectory {
             fd,
+            key: directory,
+            by_name: !(device.space.handles && device.format.is_some()),
             device,
             number,
             buffer: Vec::new(),
@@ -162,12 +182,13 @@ impl Walk for DiskBacking {
             return Err(io::Error::from_raw_os_error(libc::ESTALE));
         }
         let key = key_of(&status, parts.as_ref(), device.index);
+        self.note_place(directory, name, key);
         Ok(if status.is_dir() {
             Identity::Directory(key)
         } else {
             Identity::File {
                 key,
-                links: status.links,
+                stamp: stamp_of(&status, &device),
             }
         })
     }
@@ -201,6 +222,7 @@ impl Walk for DiskBacking {
         }
         let device = &directory.device;
         let key = key_of_open(fd.as_fd(), &status, device)?;
+        self.note_place(directory, name, key);
         Ok(Some(Opened {
             key,
             file: DiskFile::new(fd, key.ino, device),

@@ -14,6 +14,7 @@ use crate::fs::{
 use crate::sys::cred;
 use crate::sys::data::{LARGEST_COPY, Place};
 use crate::sys::listing::LIST;
+use crate::sys::peers::PEERS;
 use fuser::{
     BackingId, BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags,
     Generation, INodeNo, IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr,
@@ -626,10 +627,15 @@ impl Filesystem for Adapter {
         out_size: u32,
         reply: ReplyIoctl,
     ) {
-        if cmd == LIST {
+        if cmd == LIST || cmd == PEERS {
             let (fs, caller, input) = (Arc::clone(&self.fs), caller(req), in_data.to_vec());
             return self.pool.run(move || {
-                let page = reply_error!(fs.list_page(caller, handle(fh), &input), reply);
+                let page = if cmd == LIST {
+                    fs.list_page(caller, handle(fh), &input)
+                } else {
+                    fs.peers_page(caller, node(ino), &input)
+                };
+                let page = reply_error!(page, reply);
                 let shown = page.get(..page.len().min(out_size as usize));
                 reply.ioctl(0, shown.unwrap_or_default());
             });

@@ -4,10 +4,11 @@ use crate::sys;
 use crate::vxattr::{LARGEST_VALUE, Name};
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::Mode;
-use std::ffi::CString;
+use std::ffi::{CString, OsString};
 use std::io;
 use std::os::fd::AsFd;
-use std::path::Path;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub use crate::sys::listing::Scan;
@@ -84,6 +85,44 @@ pub fn children(path: &Path, mut waiting: impl FnMut()) -> io::Result<Vec<u8>> {
         };
     }
     Ok(listing)
+}
+
+/// Who shares with a file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Peers {
+    /// Their paths below the root of the mount, sorted by their bytes.
+    pub paths: Vec<PathBuf>,
+    /// Files of which the caller may see no path.
+    pub hidden: u64,
+}
+
+/// The files of the mount that share with a file. Asks again as [`patiently`] does.
+///
+/// # Errors
+/// `ENOTTY` outside a mount, `ENODATA` while not everything in the mount was read, `EPERM` for
+/// others than root and the file's owner, `EINVAL` for what is no regular file.
+pub fn peers(path: &Path, mut waiting: impl FnMut()) -> io::Result<Peers> {
+    let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
+    let file = open(path, flags, Mode::empty())?;
+    let mut paths: Vec<Vec<u8>> = Vec::new();
+    let mut hidden = 0;
+    let mut last = false;
+    while !last {
+        let after = paths.last().cloned().unwrap_or_default();
+        last = match sys::peers::page(file.as_fd(), &after, &mut paths, &mut hidden) {
+            Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => {
+                waiting();
+                std::thread::sleep(Duration::from_millis(20));
+                false
+            }
+            last => last?,
+        };
+    }
+    let paths = paths.into_iter().map(OsString::from_vec);
+    Ok(Peers {
+        paths: paths.map(PathBuf::from).collect(),
+        hidden,
+    })
 }
 
 /// How far the mount's scan of a directory is; with `begin` it is begun where it has to be. Waits

@@ -1,8 +1,6 @@
-//! The entries of a directory with their numbers, and who shares with a file.
+//! The entries of a directory with their numbers.
 
-use super::cover::Cover;
 use super::directories::Directories;
-use super::distinct::{SharedPart, SharedParts};
 use super::engine::AskError;
 use super::key::FileKey;
 use super::tree::{Child, Tree};
@@ -124,44 +122,6 @@ impl<B: Walk> Directories<B> {
             .read_directory(&mut opened, NAMES, &mut names)?
         {}
         Ok(names)
-    }
-
-    /// The other files below `top` that hold any of the file's shared blocks (on a filesystem
-    /// that shares by extent item: of the items behind its shared extents).
-    ///
-    /// # Errors
-    /// See [`AskError`].
-    pub fn peers(&self, top: FileKey, file: FileKey) -> Result<Vec<FileKey>, AskError> {
-        let map = self.engine.map(file)?;
-        if map.shared().next().is_none() {
-            return Ok(Vec::new());
-        }
-        let opened = self.backing().open(file)?;
-        let cover = self.engine.cover_of(file.device, &opened, &map)?;
-        let parts = match cover {
-            // The items themselves: another file may hold another part of one.
-            Cover::One(_) | Cover::Exact(_) => {
-                let encoded = SharedParts::of(&map);
-                let keys = encoded.as_slice().iter().filter(|part| part.encoded);
-                let ranges = cover.ranges().iter().map(|range| SharedPart {
-                    encoded: false,
-                    start: range.start.0,
-                    length: range.len().0,
-                });
-                SharedParts::normalise(keys.copied().chain(ranges).collect())
-            }
-            Cover::Unknown | Cover::Empty | Cover::Hulls(_) => SharedParts::of(&map),
-        };
-        drop(opened);
-        self.settle_then(top, |tree| Some(tree.meeting(file, &parts)))
-    }
-
-    /// The number of [`Directories::peers`], where everything below `top` is known already.
-    pub fn peers_now(&self, top: FileKey, file: FileKey) -> Result<Option<u64>, AskError> {
-        if !self.tree.lock().was_read(top) {
-            return Ok(None);
-        }
-        Ok(Some(self.peers(top, file)?.len() as u64))
     }
 }
 

@@ -159,7 +159,7 @@ pub(crate) fn shared_ranges(map: &ExtentMap) -> Vec<PhysRange> {
     merged(map.shared().filter_map(Extent::phys_range))
 }
 
-fn widened(range: PhysRange, by: Bytes) -> PhysRange {
+pub(super) fn widened(range: PhysRange, by: Bytes) -> PhysRange {
     PhysRange {
         start: Physical(range.start.0.saturating_sub(by.0)),
         end: range.end.plus(by),

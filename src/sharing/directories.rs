@@ -14,6 +14,8 @@
 
 use super::engine::{AskError, Engine};
 use super::key::FileKey;
+use super::passes::{Asking, Passes};
+use super::peers::PeerCounts;
 use super::scan::{ScanState, Scanner};
 use super::sync::{Condvar, Mutex};
 use super::totals::DirTotals;
@@ -26,7 +28,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 /// Rounds in which a listing that changed behind the mount since it was read is read again.
-const RELIST: usize = 4;
+pub(super) const RELIST: usize = 4;
 
 /// Files that a question looks at itself instead of having workers do it.
 const FEW: usize = 4;
@@ -59,6 +61,8 @@ pub struct Directories<B: Walk> {
     /// Directories being scanned without anybody waiting.
     begun: Mutex<HashSet<FileKey>>,
     pub(super) scanner: Scanner,
+    pub(super) peer_counts: Mutex<PeerCounts>,
+    pub(super) passes: Passes,
     stopping: AtomicBool,
     in_use: AtomicBool,
     /// When everything was marked last because of `max_trust`.
@@ -76,6 +80,8 @@ impl<B: Walk> Directories<B> {
             held: Mutex::new(HashSet::new()),
             begun: Mutex::new(HashSet::new()),
             scanner: Scanner::new(workers),
+            peer_counts: Mutex::default(),
+            passes: Passes::default(),
             stopping: AtomicBool::new(false),
             in_use: AtomicBool::new(false),
             refreshed: Mutex::new(Instant::now()),
@@ -97,7 +103,7 @@ impl<B: Walk> Directories<B> {
     pub fn peek(&self, directory: FileKey) -> Option<DirTotals> {
         self.take_in();
         let mut tree = self.tree.lock();
-        if tree.is_ready(directory) {
+        if tree.is_ready(directory) && self.is_young(&tree, directory) {
             tree.totals(directory)
         } else {
             None
@@ -124,14 +130,7 @@ impl<B: Walk> Directories<B> {
     ) -> Result<T, AskError> {
         let deadline = Instant::now() + self.engine.limits.wait;
         self.take_in();
-        let since = {
-            let space = self.backing().address_space(directory.device);
-            self.in_use.store(true, Ordering::Release);
-            let mut tree = self.tree.lock();
-            tree.learn_space(directory.device, space);
-            tree.watch(directory);
-            tree.tick()
-        };
+        let (asking, since) = self.begin(directory);
         for round in 0.. {
             let mut tree = self.tree.lock();
             let work = tree.collect(directory, since, round < RELIST);
@@ -139,6 +138,8 @@ impl<B: Walk> Directories<B> {
                 if work == Work::default() {
                     tree.drop_orphans();
                 }
+                asking.finished();
+                tree.note_settled(directory);
                 return read(&mut tree).ok_or(AskError::Gone);
             }
             drop(tree);
@@ -151,7 +152,23 @@ impl<B: Walk> Directories<B> {
         Err(AskError::Again)
     }
 
-    fn do_work(&self, work: Work, since: Tick, deadline: Instant) -> Result<(), AskError> {
+    /// Begins a question about a directory, which is kept from now on; and when that was.
+    pub(super) fn begin(&self, directory: FileKey) -> (Asking<'_>, Tick) {
+        let space = self.backing().address_space(directory.device);
+        self.in_use.store(true, Ordering::Release);
+        let mut tree = self.tree.lock();
+        tree.learn_space(directory.device, space);
+        tree.watch(directory);
+        let asking = self.ask(&mut tree, directory);
+        (asking, tree.tick())
+    }
+
+    pub(super) fn do_work(
+        &self,
+        work: Work,
+        since: Tick,
+        deadline: Instant,
+    ) -> Result<(), AskError> {
         if work.listings.is_empty() && work.files.len() <= FEW {
             self.look_at_files(&work.files, since, Some(deadline))?;
         } else {
@@ -207,6 +224,9 @@ impl<B: Walk> Directories<B> {
         }
         if expired {
             tree.mark_all();
+            if !self.engine.watches {
+                tree.mark_all_listings();
+            }
         }
     }
 

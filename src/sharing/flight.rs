@@ -6,7 +6,7 @@
 //! meanwhile. What it read while something changed is answered, since it was right at a moment of
 //! the question, but not stored.
 
-use super::backing::{Backing, SharingUnit};
+use super::backing::{Backing, SharingUnit, Stamp};
 use super::cover::Cover;
 use super::engine::{AskError, Engine};
 use super::faults::Fault;
@@ -141,6 +141,28 @@ impl<B: Backing> Engine<B> {
             numbers,
             settled: true,
         })
+    }
+
+    /// Whether nothing speaks against the numbers of a file that has this stamp now. Where it was
+    /// changed by others, that is taken in.
+    pub(crate) fn stands(&self, file: FileKey, stamp: &Stamp) -> bool {
+        if !self.compares_stamps() {
+            return true;
+        }
+        let mut state = self.lock_for(file.device);
+        let Some(slot) = state.table.find(file) else {
+            return false;
+        };
+        if self.trusted_record(&mut state, slot).is_none() {
+            return false;
+        }
+        let same = state.stamps.get(&file) == Some(stamp);
+        // Active ones are looked at by every question anyway.
+        if !same && state.is_calm(slot) {
+            state.foreign_change(file);
+            return false;
+        }
+        true
     }
 
     /// Answers a question that needs work. One asker leads; others wait for a flight that starts

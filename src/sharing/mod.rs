@@ -32,6 +32,8 @@ mod flight;
 mod index;
 mod journal;
 pub mod key;
+mod passes;
+pub mod peers;
 mod pool;
 mod records;
 pub mod scan;

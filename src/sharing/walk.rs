@@ -40,8 +40,8 @@ pub enum Identity {
     File {
         /// Which.
         key: FileKey,
-        /// Number of its names.
-        links: u32,
+        /// Its stamp.
+        stamp: Stamp,
     },
     /// A directory.
     Directory(FileKey),

@@ -18,6 +18,7 @@ pub mod handle;
 pub mod lease;
 pub mod limits;
 pub mod listing;
+pub mod peers;
 pub mod process;
 pub mod refresh;
 pub mod statfs;

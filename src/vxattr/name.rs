@@ -165,6 +165,12 @@ impl Name {
         name.strip_prefix(PREFIX).unwrap_or(name)
     }
 
+    /// Whether the number of peers stands in it beside other numbers.
+    #[must_use]
+    pub fn has_peers(self) -> bool {
+        matches!(self, Self::Summary | Self::Json)
+    }
+
     /// Whether files of this kind have it.
     #[must_use]
     pub fn exists_on(self, kind: Kind) -> bool {

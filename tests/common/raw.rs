@@ -121,6 +121,32 @@ pub fn clone_file(from: &File, to: &File) -> io::Result<()> {
     Ok(())
 }
 
+const PEERS_PAGE: usize = 16_368;
+nix::ioctl_readwrite!(sharelens_peers, 0xb7, 4, [u8; PEERS_PAGE]);
+
+/// The paths of the files of a mount that share with this one, and how many more are hidden.
+pub fn peers(file: &File) -> io::Result<(Vec<Vec<u8>>, u64)> {
+    let mut paths: Vec<Vec<u8>> = Vec::new();
+    loop {
+        let mut page = Box::new([0; PEERS_PAGE]);
+        let after = paths.last().cloned().unwrap_or_default();
+        page[..4].copy_from_slice(&(after.len() as u32).to_ne_bytes());
+        page[4..4 + after.len()].copy_from_slice(&after);
+        // SAFETY: the descriptor is open and the pointer is to as many bytes as the number says.
+        unsafe { sharelens_peers(file.as_raw_fd(), &raw mut *page) }?;
+        let word = |at: usize| u32::from_ne_bytes(page[at..at + 4].try_into().unwrap());
+        let text = &page[16..16 + word(8) as usize];
+        paths.extend(text.split_inclusive(|byte| *byte == 0).map(|path| {
+            let (end, path) = path.split_last().unwrap();
+            assert_eq!(*end, 0);
+            path.to_vec()
+        }));
+        if word(12) != 0 {
+            return Ok((paths, u64::from_ne_bytes(page[..8].try_into().unwrap())));
+        }
+    }
+}
+
 /// The value of an extended attribute; `ERANGE` is retried with a bigger buffer.
 pub fn getxattr(path: &Path, name: &str) -> io::Result<Vec<u8>> {
     let path = CString::new(path.as_os_str().as_bytes())?;

@@ -164,7 +164,7 @@ fn handles(permitted: bool) -> Finding {
         Finding::limited(
             what,
             "needs CAP_DAC_READ_SEARCH",
-            "files are found again by walking their names, which costs time when many are known, and directories have no totals",
+            "files are found again by walking their names, which costs time when many are known, as for totals of directories",
             "mount as root",
         )
     }

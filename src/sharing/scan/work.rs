@@ -178,7 +178,7 @@ impl<B: Walk> Directories<B> {
                     Err(error) => return Err(error),
                 }
             }
-            entries.extend(self.identify(directory, name)?);
+            entries.extend(self.identify(directory, name, None)?);
         }
         let lane = group.and_then(|group| self.scanner.lane(group));
         let looks = self.engine.survey(&opened, lane);
@@ -193,6 +193,7 @@ impl<B: Walk> Directories<B> {
     /// Reads a directory whose files are known for the most part.
     fn read_again(&self, directory: &mut B::Directory) -> io::Result<Vec<Entry>> {
         let mut entries = Vec::new();
+        let mut changed = Vec::new();
         let mut more = true;
         while more {
             let mut names = Vec::new();
@@ -200,20 +201,38 @@ impl<B: Walk> Directories<B> {
                 .backing()
                 .read_directory(directory, NAMES, &mut names)?;
             for name in &names {
-                entries.extend(self.identify(directory, name)?);
+                entries.extend(self.identify(directory, name, Some(&mut changed))?);
             }
         }
         self.learn_spaces(&entries);
+        if !changed.is_empty() {
+            let mut tree = self.tree.lock();
+            changed.into_iter().for_each(|file| tree.mark(file));
+        }
         Ok(entries)
     }
 
-    fn identify(&self, directory: &B::Directory, name: &Name) -> io::Result<Option<Entry>> {
+    /// What a name stands for. Files that others changed, as far as their stamps tell, are added to
+    /// `changed`.
+    fn identify(
+        &self,
+        directory: &B::Directory,
+        name: &Name,
+        changed: Option<&mut Vec<FileKey>>,
+    ) -> io::Result<Option<Entry>> {
         Ok(match self.backing().identify(directory, name) {
-            Ok(Identity::File { key, links }) => Some(Entry::File {
-                key,
-                links,
-                measured: None,
-            }),
+            Ok(Identity::File { key, stamp }) => {
+                if let Some(changed) = changed
+                    && !self.engine.stands(key, &stamp)
+                {
+                    changed.push(key);
+                }
+                Some(Entry::File {
+                    key,
+                    links: stamp.links,
+                    measured: None,
+                })
+            }
             Ok(Identity::Directory(key)) => Some(Entry::Directory(key)),
             Ok(Identity::Other) => None,
             Ok(Identity::Elsewhere) => {

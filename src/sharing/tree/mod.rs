@@ -26,6 +26,7 @@ mod node;
 mod numbers;
 mod pending;
 mod place;
+mod sharers;
 mod slab;
 #[cfg(test)]
 mod tests;
@@ -34,6 +35,7 @@ pub use listing::{Child, Entry, NameChange, NamesInFlight, Token};
 pub use node::Tick;
 pub use numbers::{Measured, Trust};
 pub use pending::Work;
+pub use sharers::Way;
 
 use super::distinct::Step;
 use super::key::{DeviceIndex, FileKey};
@@ -75,6 +77,8 @@ pub struct Tree {
     parts_heap: usize,
     tick: Tick,
     version: u64,
+    /// Another number after whatever may change which files share with which.
+    sharing: u64,
 }
 
 impl Default for Tree {
@@ -104,6 +108,7 @@ impl Tree {
             parts_heap: 0,
             tick: Tick(1),
             version: 0,
+            sharing: 0,
         }
     }
 
@@ -172,6 +177,16 @@ impl Tree {
             }
             Child::Other => None,
         }
+    }
+
+    /// A directory and those above it, as far as they are known.
+    #[must_use]
+    pub fn above(&self, directory: FileKey) -> Vec<FileKey> {
+        let chain = self.find_dir(directory).map(|slot| self.chain(slot));
+        let chain = chain.unwrap_or_default().into_iter();
+        chain
+            .filter_map(|slot| Some(self.dirs.get(slot)?.key))
+            .collect()
     }
 
     /// Whether everything below a directory was read at least once.
@@ -274,6 +289,7 @@ impl Tree {
         empty.in_flight = std::mem::take(&mut self.in_flight);
         empty.strays_all = Some(self.tick);
         empty.version = self.version;
+        empty.sharing = self.sharing + 1;
         *self = empty;
     }
 

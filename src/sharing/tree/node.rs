@@ -86,6 +86,8 @@ pub(super) struct DirNode {
     pub(super) pending_dirs: Vec<DirSlot>,
     /// It stands in the parent's list of pending directories.
     pub(super) queued: bool,
+    /// Everything at and below it was settled at some time.
+    pub(super) was_settled: bool,
     pub(super) listing: Listing,
     /// Sums over what is below.
     pub(super) sums: Sums,
@@ -229,6 +231,7 @@ impl DirNode {
             pending_files: Vec::new(),
             pending_dirs: Vec::new(),
             queued: false,
+            was_settled: false,
             listing: Listing::default(),
             sums: Sums::default(),
             distinct: None,

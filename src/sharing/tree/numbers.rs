@@ -78,6 +78,9 @@ impl Tree {
             return;
         };
         let parts_differ = node.parts != measured.parts;
+        if node.parts != SharedParts::None || measured.parts != SharedParts::None {
+            self.sharing += 1;
+        }
         let numbers_differ = node.numbers() != measured.numbers
             || node.links != measured.links
             || node.flags.contains(FileFlags::UNREADABLE) != measured.unreadable
@@ -172,22 +175,6 @@ impl Tree {
             .then(|| node.numbers())
     }
 
-    /// Every known file that may hold a physical byte or key that `parts` in the file's space
-    /// hold, the file itself left out. Looks at every file.
-    pub fn meeting(&self, key: FileKey, parts: &SharedParts) -> Vec<FileKey> {
-        let space = self.space(key.device);
-        self.files
-            .iter()
-            .filter(|node| {
-                node.shared_extents > 0
-                    && self.space(node.device) == space
-                    && node.parts.meets(parts)
-            })
-            .map(super::FileNode::key)
-            .filter(|&other| other != key)
-            .collect()
-    }
-
     /// Notes that the shared parts of a file enter or leave what is below a directory.
     pub(super) fn note_parts(&mut self, dir: DirSlot, slot: FileSlot, step: Step) {
         let (Some(file), Some(node)) = (self.files.get(slot), self.dirs.get_mut(dir)) else {
@@ -196,6 +183,7 @@ impl Tree {
         if file.parts == SharedParts::None {
             return;
         }
+        self.sharing += 1;
         node.distinct = None;
         let space = self.spaces.get(&file.device).copied();
         let Some(coverage) = &mut node.coverage else {
@@ -210,6 +198,7 @@ impl Tree {
 
     /// Forgets the distinct bytes of a directory and what they were made from.
     pub(super) fn drop_distinct(&mut self, dir: DirSlot) {
+        self.sharing += 1;
         let Some(node) = self.dirs.get_mut(dir) else {
             return;
         };

@@ -90,6 +90,16 @@ impl Tree {
         }
     }
 
+    /// Says that the entries of directories at or below this one may not be what is known.
+    pub fn mark_listings_below(&mut self, directory: FileKey) {
+        let Some(top) = self.find_dir(directory) else {
+            return;
+        };
+        for slot in self.dirs_below(top) {
+            self.mark_listing_slot(slot);
+        }
+    }
+
     pub(super) fn mark_listing_slot(&mut self, slot: DirSlot) {
         let version = self.next_version();
         if let Some(node) = self.dirs.get_mut(slot) {

@@ -54,6 +54,7 @@ impl Tree {
             self.mark_listing_slot(holder);
             new_chain = self.chain(parent);
         }
+        self.sharing += 1;
         let mut old_chain = self.chain(old);
         while let (Some(a), Some(b)) = (old_chain.last(), new_chain.last())
             && a == b
