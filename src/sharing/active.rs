@@ -7,8 +7,7 @@
 //! without settling it first.
 
 use super::backing::Stamp;
-use crate::extent::PhysRange;
-use std::sync::Arc;
+use super::evidence::Evidence;
 use std::time::Duration;
 
 /// What settling found a file to be like, to be compared at the next time.
@@ -25,16 +24,24 @@ pub(crate) struct Baseline {
 /// cache.
 pub(crate) const CTIME_LEAD: Duration = Duration::from_secs(1);
 
+impl Stamp {
+    /// Whether the change that stamped the ctime must have reached the map or the page cache by
+    /// `moment`.
+    pub(crate) fn is_older(&self, moment: Duration) -> bool {
+        let (seconds, nanos) = self.ctime;
+        let ctime = Duration::new(seconds.max(0).unsigned_abs(), nanos);
+        moment
+            .checked_sub(ctime)
+            .is_some_and(|age| age >= CTIME_LEAD)
+    }
+}
+
 impl Baseline {
     /// From a stamp taken after a writeback that began at `before`.
     pub(crate) fn new(stamp: Stamp, before: Duration) -> Self {
-        let (seconds, nanos) = stamp.ctime;
-        let ctime = Duration::new(seconds.max(0).unsigned_abs(), nanos);
         Self {
             stamp,
-            trusted: before
-                .checked_sub(ctime)
-                .is_some_and(|age| age >= CTIME_LEAD),
+            trusted: stamp.is_older(before),
         }
     }
 }
@@ -72,8 +79,8 @@ pub(crate) struct Active {
     pub(crate) foreign: bool,
     /// No record of a sharer was stored since its sharers were last invalidated.
     pub(crate) sharers_invalid: bool,
-    /// Everything that its map showed as shared when it was looked at after a foreign change.
-    pub(crate) shared: Option<Arc<[PhysRange]>>,
+    /// What it is known to have shared, for telling what foreign changes did.
+    pub(crate) evidence: Evidence,
     /// What it was like when it was last settled.
     pub(crate) baseline: Option<Baseline>,
 }

@@ -75,6 +75,21 @@ impl Cover {
         }
     }
 
+    /// A few ranges that contain all of these.
+    pub(crate) fn around(ranges: &[PhysRange]) -> Self {
+        Self::of_ranges(ranges.iter().copied(), false)
+    }
+
+    /// Whether it has a byte in common with any of these sorted ranges.
+    pub(crate) fn overlaps_any(&self, others: &[PhysRange]) -> bool {
+        self.ranges().iter().any(|range| {
+            let next = others.partition_point(|other| other.end <= range.start);
+            others
+                .get(next)
+                .is_some_and(|other| other.start < range.end)
+        })
+    }
+
     /// The whole address space.
     pub(crate) fn of_everything() -> Self {
         Self::Hulls(Arc::new([PhysRange::new(Physical(0), Bytes(u64::MAX))]))
@@ -140,6 +155,37 @@ pub(crate) fn contains(outer: &[PhysRange], inner: &[PhysRange]) -> bool {
     })
 }
 
+/// The first list without what is in the second, both sorted and merged; `None` when that is all
+/// of it.
+pub(crate) fn without(list: &[PhysRange], taken: &[PhysRange]) -> Option<Vec<PhysRange>> {
+    let mut rest = Vec::new();
+    let mut any = false;
+    for range in list {
+        let mut start = range.start;
+        let first = taken.partition_point(|other| other.end <= range.start);
+        for other in taken.iter().skip(first) {
+            if other.start >= range.end {
+                break;
+            }
+            any = true;
+            if other.start > start {
+                rest.push(PhysRange {
+                    start,
+                    end: other.start,
+                });
+            }
+            start = start.max(other.end);
+        }
+        if start < range.end {
+            rest.push(PhysRange {
+                start,
+                end: range.end,
+            });
+        }
+    }
+    any.then_some(rest)
+}
+
 /// The ranges sorted, and merged where they touch.
 fn merged(ranges: impl IntoIterator<Item = PhysRange>) -> Vec<PhysRange> {
     let mut ranges: Vec<_> = ranges.into_iter().collect();
@@ -152,6 +198,12 @@ fn merged(ranges: impl IntoIterator<Item = PhysRange>) -> Vec<PhysRange> {
         }
     }
     merged
+}
+
+/// Everything on disk that a map shows as not shared, sorted and merged.
+pub(crate) fn exclusive_ranges(map: &ExtentMap) -> Vec<PhysRange> {
+    let exclusive = map.extents().iter().filter(|extent| !extent.is_shared());
+    merged(exclusive.filter_map(Extent::phys_range))
 }
 
 /// Everything that a map shows as shared, sorted and merged.
@@ -229,6 +281,17 @@ mod tests {
             logical += length + 4096;
         }
         builder.finish()
+    }
+
+    #[test]
+    fn what_is_taken_out_leaves_the_rest() {
+        let list = [range(0, 10), range(20, 30), range(40, 50)];
+        let taken = [range(2, 4), range(8, 25), range(39, 51)];
+        let rest = without(&list, &taken).unwrap();
+        assert_eq!(rest, [range(0, 2), range(4, 8), range(25, 30)]);
+        assert_eq!(without(&list, &[range(10, 20), range(60, 70)]), None);
+        assert!(Cover::around(&list).overlaps_any(&[range(0, 1)]));
+        assert!(!Cover::around(&list).overlaps_any(&[range(10, 20), range(30, 40)]));
     }
 
     #[test]

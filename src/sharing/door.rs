@@ -5,6 +5,7 @@ use super::backing::{Backing, Liveness, SharingUnit};
 use super::change::Change;
 use super::cover::Cover;
 use super::engine::Engine;
+use super::evidence::Credible;
 use super::faults::Fault;
 use super::key::FileKey;
 use super::state::State;
@@ -80,7 +81,7 @@ impl<B: Backing> Engine<B> {
         let mut state = self.lock_for(file.device);
         let slot = state.ensure(file);
         if !state.cover(slot).is_known() {
-            state.set_cover(slot, Cover::Empty);
+            state.set_cover(slot, Cover::Empty, Credible::ALWAYS);
         }
         state.evict();
     }
@@ -201,21 +202,24 @@ impl<B: Backing> Engine<B> {
                 return state;
             }
             if state.device(file.device).map(|device| device.unit) == Some(SharingUnit::None) {
-                state.set_cover(slot, Cover::Empty);
+                state.set_cover(slot, Cover::Empty, Credible::ALWAYS);
                 return state;
             }
             if state.space(space).shared_records == 0 {
                 break;
             }
             let copies = state.active(file).map(|active| active.copies);
+            let start = state.begin_reading(space);
             drop(state);
             let cover = self.read_small_cover(file, READ_AHEAD);
             // What others did before it was read must count while the cover is still unknown.
             self.drain();
             state = self.lock_for(file.device);
-            let Some(cover) = cover else {
+            let moved = state.end_reading(space, start, cover.as_ref().map(|(cover, _)| cover));
+            let Some((cover, credible)) = cover else {
                 break;
             };
+            let credible = if moved { Credible::NEVER } else { credible };
             if state.active(file).map(|active| active.copies) != copies {
                 continue;
             }
@@ -223,7 +227,7 @@ impl<B: Backing> Engine<B> {
                 && !state.cover(slot).is_known()
             {
                 // Read before this change, so it holds all that the change can end.
-                state.set_cover(slot, cover);
+                state.set_cover(slot, cover, credible);
             }
         }
         if state
@@ -263,7 +267,7 @@ impl<B: Backing> Engine<B> {
                             if state.active(from).is_some_and(|active| !active.is_idle()) {
                                 state.lose(slot, &cover);
                             }
-                            state.set_cover(slot, Cover::Unknown);
+                            state.set_cover(slot, Cover::Unknown, Credible::NEVER);
                         }
                     }
                     state.calm(from);
@@ -311,7 +315,7 @@ impl<B: Backing> Engine<B> {
         let readers = space.readers > 0;
         space.journal.note(&cover, readers);
         if copied && !failed {
-            state.set_cover(slot, Cover::Unknown);
+            state.set_cover(slot, Cover::Unknown, Credible::NEVER);
         }
         state.calm(file);
     }

@@ -1,7 +1,9 @@
 //! The engine itself: its parts, its limits, and what others ask of it.
 
-use super::backing::{Backing, Event};
+use super::backing::Backing;
 use super::cover::Cover;
+use super::events::Inbox;
+use super::evidence::Credible;
 use super::faults::{Fault, Faults};
 use super::flight::{Answer, Want};
 use super::key::{DeviceIndex, FileKey};
@@ -75,7 +77,7 @@ pub struct Engine<B: Backing> {
     /// Something in the state changed that somebody may wait for.
     pub(crate) changed: Condvar,
     /// Foreign changes on their way into the state.
-    pub(crate) events: Mutex<Vec<Event>>,
+    pub(crate) inbox: Mutex<Inbox>,
     pub(crate) pool: Pool,
     born: Instant,
     me: Weak<Self>,
@@ -102,7 +104,7 @@ impl<B: Backing> Engine<B> {
             faults,
             state: Mutex::new(State::new(limits.cache_size, watches, faults)),
             changed: Condvar::default(),
-            events: Mutex::new(Vec::new()),
+            inbox: Mutex::new(Inbox::default()),
             pool: Pool::new(THREADS),
             born: Instant::now(),
             me: me.clone(),
@@ -206,7 +208,7 @@ impl<B: Backing> Engine<B> {
             state.lose_all_shared(space);
         }
         if state.active(file).is_some() {
-            state.set_cover(slot, Cover::Unknown);
+            state.set_cover(slot, Cover::Unknown, Credible::NEVER);
         } else {
             state.forget(slot);
         }

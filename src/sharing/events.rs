@@ -6,13 +6,22 @@
 //! maps of changed files are looked at before the next answer ([`Engine::look_at_foreign`]).
 
 use super::backing::{Backing, Event};
-use super::cover::{Cover, contains};
+use super::cover::Cover;
 use super::engine::Engine;
+use super::evidence::Credible;
 use super::key::{DeviceIndex, FileKey};
 use super::state::State;
-use crate::extent::PhysRange;
 use std::io;
 use std::time::Duration;
+
+/// Foreign changes on their way into the state.
+#[derive(Debug, Default)]
+pub(crate) struct Inbox {
+    events: Vec<Event>,
+    /// When it was looked at last, by the filesystem's clock: what was reported before is in the
+    /// state.
+    looked: Duration,
+}
 
 impl<B: Backing> Engine<B> {
     /// Takes in every foreign change reported so far. When it returns, those of changes that had
@@ -22,20 +31,22 @@ impl<B: Backing> Engine<B> {
             return;
         }
         // Held over the application of the events too: whoever comes later must not overtake.
-        let mut events = self.events.lock();
-        self.backing.take_events(&mut |event| events.push(event));
-        if events.is_empty() {
+        let mut inbox = self.inbox.lock();
+        let now = self.backing.now();
+        let before = std::mem::replace(&mut inbox.looked, now);
+        self.backing
+            .take_events(&mut |event| inbox.events.push(event));
+        if inbox.events.is_empty() {
             return;
         }
-        for event in events.iter() {
+        for event in &inbox.events {
             if let Some(device) = device_of(event) {
                 drop(self.lock_for(device));
             }
         }
-        let now = self.backing.now();
         let mut state = self.state.lock();
-        for event in events.drain(..) {
-            state.foreign_event(&event, now);
+        for event in inbox.events.drain(..) {
+            state.foreign_event(&event, before, now);
         }
         drop(state);
         self.changed.notify_all();
@@ -51,11 +62,15 @@ impl<B: Backing> Engine<B> {
                 return Ok(());
             };
             let before = state.active(file).map(|active| active.touches);
+            let start = state.begin_reading(id);
             drop(state);
 
-            let found = self.read_shared(file)?;
+            let found = self.read_shared(file);
 
             let mut state = self.lock_for(device);
+            let cover = found.as_ref().ok().and_then(Option::as_ref);
+            let moved = state.end_reading(id, start, cover.map(|found| &found.cover));
+            let found = found?;
             let touched = state.active(file).map(|active| active.touches) != before;
             if touched && found.is_some() {
                 // It changed again meanwhile: look again.
@@ -83,10 +98,17 @@ impl<B: Backing> Engine<B> {
             if old.is_known() && !cover.contains(&old) {
                 state.lose(slot, &old);
             }
-            state.set_cover(slot, cover);
+            let credible = if moved {
+                Credible::NEVER
+            } else {
+                Credible::ALWAYS
+            };
+            state.set_cover(slot, cover, credible);
             if let Some(active) = state.active(file) {
                 active.foreign = false;
-                active.shared = ranges;
+            }
+            if let Some(ranges) = ranges.filter(|_| !moved) {
+                state.add_evidence(slot, ranges);
             }
             state.calm(file);
         }
@@ -94,10 +116,11 @@ impl<B: Backing> Engine<B> {
 }
 
 impl State {
-    fn foreign_event(&mut self, event: &Event, now: Duration) {
+    /// Takes in an event that was taken out `now`, and not yet `before`.
+    fn foreign_event(&mut self, event: &Event, before: Duration, now: Duration) {
         self.stats.events += 1;
         match event {
-            Event::Modified(file) => self.foreign_change(*file),
+            Event::Modified(file) => self.foreign_change(*file, before),
             Event::Closed(file) => {
                 // One that is or was open for write through the mount is settled anyway, and it
                 // is its own users who close it.
@@ -105,7 +128,7 @@ impl State {
                     .active(*file)
                     .is_some_and(|active| active.writers > 0 || active.released);
                 if !ours {
-                    self.foreign_change(*file);
+                    self.foreign_change(*file, before);
                 }
             }
             // Sharing has nothing to do with these, but numbers of names and listings have.
@@ -142,26 +165,8 @@ impl State {
         }
     }
 
-    /// Whether these shared ranges of a file that somebody else changed were all known to be
-    /// shared before; `None` stands for a file that is gone.
-    fn explains(&self, slot: super::table::Slot, ranges: Option<&[PhysRange]>) -> bool {
-        let Some(ranges) = ranges else {
-            return true;
-        };
-        let before = self
-            .actives
-            .get(&slot.0)
-            .and_then(|active| active.shared.as_deref());
-        let cover = self.cover(slot);
-        match (before, &cover) {
-            (Some(before), _) => contains(before, ranges),
-            (None, Cover::Unknown | Cover::Hulls(_)) => ranges.is_empty(),
-            (None, _) => contains(cover.ranges(), ranges),
-        }
-    }
-
-    /// Somebody else changed the file, or may have.
-    pub(crate) fn foreign_change(&mut self, file: FileKey) {
+    /// Somebody else changed the file, or may have, which was not known yet at `looked`.
+    pub(crate) fn foreign_change(&mut self, file: FileKey, looked: Duration) {
         let slot = self.ensure(file);
         let space = self.space_of(file);
         let active = self.activate(slot);
@@ -173,6 +178,7 @@ impl State {
             active.released = true;
         }
         if !listed {
+            self.keep_evidence(slot, looked);
             self.space(space).foreign.push(file);
         }
         if !self.cover(slot).is_known() {

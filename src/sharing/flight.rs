@@ -9,6 +9,7 @@
 use super::backing::{Backing, SharingUnit, Stamp};
 use super::cover::Cover;
 use super::engine::{AskError, Engine};
+use super::evidence::Credible;
 use super::faults::Fault;
 use super::key::FileKey;
 use super::settle::{BATCH, Reading, WHOLE};
@@ -17,7 +18,7 @@ use super::table::{Record, Slot};
 use crate::extent::{ExtentMap, ShareSummary};
 use std::io;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Readings before a flight gives up on a file that never comes to rest.
 const ATTEMPTS: usize = 64;
@@ -131,7 +132,7 @@ impl<B: Backing> Engine<B> {
                 if self.has(Fault::CtimeOnly) {
                     state.drop_record(slot);
                 } else {
-                    state.foreign_change(file);
+                    state.foreign_change(file, Duration::ZERO);
                 }
                 return None;
             }
@@ -332,6 +333,7 @@ impl<B: Backing> Engine<B> {
             };
             let cover = self.cover_of(device, &opened, &map)?;
             drop(opened);
+            let credible = Credible::read_at(self.backing.now());
             // What others did before it was read belongs to the old cover.
             self.drain();
 
@@ -357,7 +359,8 @@ impl<B: Backing> Engine<B> {
             let mut calm = false;
             if storable {
                 let slot = state.ensure(file);
-                state.learn_cover(slot, cover);
+                state.learn_cover(slot, cover, credible);
+                state.contradict(slot, &map);
                 calm = state.is_calm(slot);
                 if self.compares_stamps() {
                     state.stamps.insert(file, stamp);

@@ -10,7 +10,8 @@
 //! - who shares with whom is told by covers (`cover`), found in the extent index (`index`);
 //! - files that may change unseen are active (`active`): whatever overlaps them is settled at
 //!   each question instead of being believed;
-//! - foreign changes come as events (`events`);
+//! - foreign changes come as events (`events`); whether one of them made a file a clone of others is
+//!   told by what it was known to share before (`evidence`);
 //! - all bookkeeping is in one `state`, under one lock that is never held over a call to the disk.
 //!
 //! Invariants: an answer is what FIEMAP says at a moment between question and answer with every
@@ -27,6 +28,7 @@ pub mod distinct;
 mod door;
 mod engine;
 mod events;
+mod evidence;
 mod faults;
 mod flight;
 mod index;

@@ -4,6 +4,7 @@
 //! known begins a new epoch: records of older ones that it can concern are no longer current.
 
 use super::cover::Cover;
+use super::evidence::Credible;
 use super::faults::Fault;
 use super::flight::Want;
 use super::key::FileKey;
@@ -225,7 +226,7 @@ impl State {
             }
             if active {
                 self.drop_record(slot);
-                self.set_cover(slot, Cover::Unknown);
+                self.set_cover(slot, Cover::Unknown, Credible::NEVER);
             } else {
                 self.forget(slot);
             }

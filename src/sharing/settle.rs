@@ -9,6 +9,7 @@ use super::active::Baseline;
 use super::backing::{Backing, Liveness, Removals, SharingUnit, Stamp, WriteHold};
 use super::cover::{Cover, shared_ranges};
 use super::engine::Engine;
+use super::evidence::Credible;
 use super::faults::Fault;
 use super::key::{DeviceIndex, FileKey};
 use super::state::State;
@@ -42,6 +43,8 @@ pub(crate) struct Shared {
     pub(crate) cover: Cover,
     /// Everything that is flagged shared, sorted and merged.
     pub(crate) ranges: Arc<[PhysRange]>,
+    /// From when on that is evidence.
+    pub(crate) credible: Credible,
 }
 
 /// The state of a file when its settling began.
@@ -219,21 +222,31 @@ impl<B: Backing> Engine<B> {
             .entry(file)
             .is_some_and(|entry| entry.active && !entry.cover.is_known());
         let copies = state.active(file).map(|active| active.copies);
-        drop(state);
         if !wild {
             return Ok(changed);
         }
-        let Some(Shared { cover, .. }) = self.read_shared(file)? else {
+        let space = state.space_of(file);
+        let start = state.begin_reading(space);
+        drop(state);
+        let found = self.read_shared(file);
+        self.drain();
+        let mut state = self.lock_for(file.device);
+        let cover = found.as_ref().ok().and_then(Option::as_ref);
+        let moved = state.end_reading(space, start, cover.map(|found| &found.cover));
+        let Some(Shared {
+            cover, credible, ..
+        }) = found?
+        else {
+            drop(state);
             self.bury(file);
             return Ok(true);
         };
-        self.drain();
-        let mut state = self.lock_for(file.device);
+        let credible = if moved { Credible::NEVER } else { credible };
         if state.active(file).map(|active| active.copies) == copies
             && let Some(slot) = state.table.find(file)
             && !state.cover(slot).is_known()
         {
-            state.set_cover(slot, cover);
+            state.set_cover(slot, cover, credible);
         }
         Ok(changed)
     }
@@ -403,22 +416,30 @@ impl<B: Backing> Engine<B> {
             opened => opened?,
         };
         for batch in [BATCH, WHOLE] {
+            let before = self.backing.now();
             if let Reading::Whole(map, _, _) = self.read_map(&opened, batch, false, None)? {
+                let stamp = self.backing.stamp(&opened)?;
                 return Ok(Some(Shared {
                     cover: self.cover_of(file.device, &opened, &map)?,
                     ranges: shared_ranges(&map).into(),
+                    credible: Credible::stamped(before, &stamp),
                 }));
             }
         }
         // It changes all the time: everything that it may share.
         let cover = Cover::of_everything();
         let ranges = cover.ranges().into();
-        Ok(Some(Shared { cover, ranges }))
+        Ok(Some(Shared {
+            cover,
+            ranges,
+            credible: Credible::NEVER,
+        }))
     }
 
-    /// The cover of a file with at most `most` records; `None` for larger ones and where it
+    /// The cover of a file with at most `most` records, and from when on it is evidence; `None` for larger ones and where it
     /// cannot be read.
-    pub(crate) fn read_small_cover(&self, file: FileKey, most: usize) -> Option<Cover> {
+    pub(crate) fn read_small_cover(&self, file: FileKey, most: usize) -> Option<(Cover, Credible)> {
+        let before = self.backing.now();
         let opened = self.backing.open(file).ok()?;
         let stamp = self.backing.stamp(&opened).ok()?;
         let mut records = Vec::new();
@@ -432,7 +453,11 @@ impl<B: Backing> Engine<B> {
         if whole && !last {
             return None;
         }
-        self.cover_of(file.device, &opened, &builder.finish()).ok()
+        let cover = self
+            .cover_of(file.device, &opened, &builder.finish())
+            .ok()?;
+        let stamp = self.backing.stamp(&opened).ok()?;
+        Some((cover, Credible::stamped(before, &stamp)))
     }
 }
 

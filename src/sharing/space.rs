@@ -50,6 +50,8 @@ pub(crate) struct Space {
     pub(crate) readers: usize,
     /// Files that somebody else changed, whose maps were not looked at since.
     pub(crate) foreign: Vec<FileKey>,
+    /// Files with evidence of what they shared.
+    pub(crate) evidenced: BTreeSet<Slot>,
     /// When a file was removed last whose removal can neither be awaited nor carried out.
     pub(crate) doubt: Option<Duration>,
 }

@@ -10,9 +10,11 @@
 use super::active::Active;
 use super::backing::Stamp;
 use super::cover::Cover;
+use super::evidence::Credible;
 use super::faults::Faults;
 use super::flight::{Flight, Want};
 use super::index::ExtentIndex;
+use super::journal::Moment;
 use super::key::{DeviceIndex, FileKey};
 use super::space::{Device, Space, SpaceId};
 use super::stats::Stats;
@@ -118,6 +120,25 @@ impl State {
         (0u16..).take(self.spaces.len())
     }
 
+    /// Maps of the space are about to be read.
+    pub(crate) fn begin_reading(&mut self, id: SpaceId) -> Moment {
+        let space = self.space(id);
+        space.readers += 1;
+        space.journal.now()
+    }
+
+    /// Ends it; whether what was read with this cover may be out of date.
+    pub(crate) fn end_reading(
+        &mut self,
+        id: SpaceId,
+        start: Moment,
+        cover: Option<&Cover>,
+    ) -> bool {
+        let space = self.space(id);
+        space.readers = space.readers.saturating_sub(1);
+        cover.is_none_or(|cover| space.journal.concerns(start, cover))
+    }
+
     // Files.
 
     /// The file's slot; makes one where there is none.
@@ -179,6 +200,7 @@ impl State {
         let space = self.space(space);
         space.hot.remove(slot, &cover);
         space.wild.remove(&slot);
+        space.evidenced.remove(&slot);
         self.table.set_active(slot, false);
         let worthless = self
             .table
@@ -189,14 +211,20 @@ impl State {
         }
     }
 
-    /// Replaces what is known of the file's shared space. Does not invalidate anything.
-    pub(crate) fn set_cover(&mut self, slot: Slot, cover: Cover) {
+    /// Replaces what is known of the file's shared space, which is evidence from `credible` on.
+    /// Does not invalidate anything.
+    pub(crate) fn set_cover(&mut self, slot: Slot, cover: Cover, credible: Credible) {
         let Some(entry) = self.table.get_mut(slot) else {
             return;
         };
         if entry.cover == cover {
+            // What was known already is the better evidence, unless it was found to be none.
+            if entry.credible == Credible::NEVER {
+                entry.credible = credible;
+            }
             return;
         }
+        entry.credible = credible;
         let (key, active) = (entry.key, entry.active);
         let old = std::mem::replace(&mut entry.cover, cover.clone());
         self.cover_bytes = (self.cover_bytes + cover.heap_bytes()).saturating_sub(old.heap_bytes());
@@ -222,13 +250,13 @@ impl State {
 
     /// Takes in a cover that was read from a map of the file. What an active file no longer
     /// covers it may have lost unseen since it was last settled, and others with it.
-    pub(crate) fn learn_cover(&mut self, slot: Slot, cover: Cover) {
+    pub(crate) fn learn_cover(&mut self, slot: Slot, cover: Cover, credible: Credible) {
         let old = self.cover(slot);
         let active = self.table.get(slot).is_some_and(|entry| entry.active);
         if active && old.is_known() && !cover.contains(&old) {
             self.lose(slot, &old);
         }
-        self.set_cover(slot, cover);
+        self.set_cover(slot, cover, credible);
     }
 
     /// Forgets a file altogether, what keeps it active included.
@@ -237,12 +265,13 @@ impl State {
         let cover = self.cover(slot);
         if let Some(file) = self.table.get(slot).map(|entry| entry.key) {
             self.stamps.remove(&file);
-            self.set_cover(slot, Cover::Unknown);
+            self.set_cover(slot, Cover::Unknown, Credible::NEVER);
             self.actives.remove(&slot.0);
             let space = self.space_of(file);
             let space = self.space(space);
             space.hot.remove(slot, &cover);
             space.wild.remove(&slot);
+            space.evidenced.remove(&slot);
             self.table.remove(slot);
         }
     }

@@ -8,6 +8,7 @@ use super::backing::{Backing, SharingUnit};
 use super::cover::Cover;
 use super::distinct::SharedParts;
 use super::engine::{AskError, Engine};
+use super::evidence::Credible;
 use super::flight::{Found, Want};
 use super::journal::Moment;
 use super::key::{DeviceIndex, FileKey};
@@ -359,10 +360,12 @@ impl<B: Backing> Engine<B> {
             .into_iter()
             .map(|read| {
                 let Read { map, cover } = read?;
-                Some((ShareSummary::of(&map), SharedParts::of(&map), cover))
+                let parts = SharedParts::of(&map);
+                Some((map, parts, cover))
             })
             .collect();
         let now = self.seconds();
+        let credible = Credible::read_at(self.backing.now());
         let mut state = self.lock_for(device);
         let id = state.device(device).map_or(0, |device| device.space);
         state.stats.fiemap_calls += ready.len() as u64;
@@ -371,7 +374,7 @@ impl<B: Backing> Engine<B> {
             .into_iter()
             .zip(files)
             .map(|(ready, file)| {
-                let (numbers, parts, cover) = ready?;
+                let (map, parts, cover) = ready?;
                 let space = state.space(id);
                 let moved = !space.foreign.is_empty()
                     || space.journal.concerns(start, &cover)
@@ -382,12 +385,12 @@ impl<B: Backing> Engine<B> {
                         .into_iter()
                         .all(|other| state.is_settled(other, settled));
                 let known = !moved && calm && (cover.is_empty() || !doubt);
-                known.then(|| (state.ensure(file.key), numbers, parts, cover))
+                known.then(|| (state.ensure(file.key), map, parts, cover))
             })
             .collect();
         // Covers first: nothing shared is stored while the cover of an active file is not known.
         for (slot, _, _, cover) in quiet.iter().flatten() {
-            state.learn_cover(*slot, cover.clone());
+            state.learn_cover(*slot, cover.clone(), credible);
         }
         let compares = self.compares_stamps();
         let wild = !state.space(id).wild.is_empty();
@@ -395,11 +398,13 @@ impl<B: Backing> Engine<B> {
             .into_iter()
             .zip(files)
             .map(|(quiet, file)| {
-                let (slot, numbers, parts, _) =
+                let (slot, map, parts, _) =
                     quiet.filter(|(.., cover)| cover.is_empty() || !wild)?;
                 if compares {
                     state.stamps.insert(file.key, file.stamp);
                 }
+                let numbers = ShareSummary::of(&map);
+                state.contradict(slot, &map);
                 state.store(slot, numbers, now);
                 Some(Look {
                     numbers,

@@ -3,6 +3,7 @@
 //! Files that are active are pinned: they are not in the order of use and are never evicted.
 
 use super::cover::Cover;
+use super::evidence::Credible;
 use super::key::FileKey;
 use crate::extent::{Bytes, ShareSummary};
 use std::collections::HashMap;
@@ -67,6 +68,8 @@ pub(crate) struct FileEntry {
     pub(crate) record: Option<Record>,
     /// What it shares.
     pub(crate) cover: Cover,
+    /// From when on the cover is evidence of what it shared before a foreign change.
+    pub(crate) credible: Credible,
     /// It is among the active files.
     pub(crate) active: bool,
     /// It waits in the queue of files whose numbers changed.
@@ -173,6 +176,7 @@ impl FileTable {
             key,
             record: None,
             cover: Cover::Unknown,
+            credible: Credible::NEVER,
             active: false,
             queued: false,
             newer: Slot::NONE,

@@ -14,7 +14,7 @@ fn cases() -> u32 {
     std::env::var("MODEL_CASES")
         .ok()
         .and_then(|cases| cases.parse().ok())
-        .unwrap_or(300)
+        .unwrap_or(600)
 }
 
 fn abilities() -> Abilities {
@@ -65,6 +65,109 @@ fn never_stale_in(setting: Setting, cases: u32) {
         Ok(()) => {}
         Err(TestError::Fail(reason, ops)) => panic!("{reason}\n{ops:?}"),
         Err(error) => panic!("{error}"),
+    }
+}
+
+/// Histories that were answered wrongly once, or would be without one of the engine's rules.
+#[test]
+fn known_ones() {
+    let clone = |from, to, source| Op::ForeignClone {
+        from,
+        to,
+        source,
+        target: 0,
+        length: 1,
+    };
+    let write = |slot| Op::ForeignWrite {
+        slot,
+        offset: 9,
+        length: 1,
+    };
+    let later = || Op::TimePasses(2_500_000_000);
+    // The map of the clone is read by a change of it before the clone is known to be one.
+    let read_before_reported = vec![
+        Op::Unlink(0),
+        Op::Ask(1),
+        Op::Ask(3),
+        Op::AskDuring(1),
+        clone(1, 2, 0),
+        Op::AskDuring(1),
+        Op::Open {
+            slot: 2,
+            direct: false,
+        },
+        Op::Ask(1),
+    ];
+    // What a file shared once is shared by it again, which those who kept it do not know.
+    let shared_again = vec![
+        Op::Create(4),
+        Op::Open {
+            slot: 4,
+            direct: false,
+        },
+        Op::Write {
+            slot: 4,
+            offset: 0,
+            length: 1,
+        },
+        Op::Close(4),
+        Op::CloneWhole { from: 4, to: 5 },
+        Op::Ask(5),
+        later(),
+        Op::Truncate { slot: 5, size: 0 },
+        Op::Ask(4),
+        later(),
+        Op::Ask(3),
+        clone(4, 5, 0),
+        Op::Ask(4),
+    ];
+    // The same with a file that others keep changing.
+    let shared_again_by_others = vec![
+        Op::Create(4),
+        clone(1, 4, 2),
+        Op::Ask(1),
+        write(4),
+        Op::Ask(1),
+        Op::ForeignTruncate { slot: 4, size: 0 },
+        Op::Ask(1),
+        clone(1, 4, 2),
+        Op::Ask(1),
+    ];
+    // A question sees the clone in the map of its destination before it is reported.
+    let seen_before_reported = vec![
+        Op::Create(4),
+        Op::Ask(1),
+        Op::AskDuring(4),
+        clone(1, 4, 2),
+        Op::Ask(1),
+    ];
+    let seen_after_a_report = vec![
+        Op::Create(4),
+        Op::Ask(1),
+        write(4),
+        Op::AskDuring(4),
+        clone(1, 4, 2),
+        Op::Ask(1),
+    ];
+    for ops in [
+        read_before_reported,
+        shared_again,
+        shared_again_by_others,
+        seen_before_reported,
+        seen_after_a_report,
+    ] {
+        for passthrough in [true, false] {
+            let mut history = History::new(
+                Setting {
+                    passthrough,
+                    ..setting()
+                },
+                Engine::new,
+            );
+            if let Err((at, wrong)) = history.run(&ops) {
+                panic!("passthrough {passthrough}, operation {at} of {ops:?}: {wrong:?}");
+            }
+        }
     }
 }
 
