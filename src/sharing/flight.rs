@@ -160,7 +160,7 @@ impl<B: Backing> Engine<B> {
         let same = state.stamps.get(&file) == Some(stamp);
         // Active ones are looked at by every question anyway.
         if !same && state.is_calm(slot) {
-            state.foreign_change(file);
+            state.foreign_change(file, Duration::ZERO);
             return false;
         }
         true
