@@ -216,3 +216,149 @@ fn man_pages_and_completions_come_from_the_same_definitions() {
         assert!(said.ok() && said.stdout.contains("umount"), "{shell}");
     }
 }
+
+#[test]
+fn a_file_is_never_replaced_by_its_own_clone() {
+    let Some(image) = Image::xfs() else { return };
+    let tree = image.tree();
+    let mounted = Mounted::at(&tree, &image.beside("view")).mount();
+    for base in [tree.as_path(), mounted.path()] {
+        let [a, hard, other, old] = ["a", "hard", "other", "old"].map(|name| base.join(name));
+        fs::write(&a, content(1, 100_000)).unwrap();
+        fs::hard_link(&a, &hard).unwrap();
+        for to in [&a, &hard] {
+            for force in [&["--force"][..], &[]] {
+                let said = call(&[&["clone"], force, &[text(&a), text(to)]].concat());
+                assert_eq!(said.code, Some(1), "{said:?}");
+                assert!(
+                    said.stderr
+                        .contains("source and destination are the same file"),
+                    "{said:?}"
+                );
+            }
+        }
+        // Of a file with several names, only the one that is given gets the clone.
+        fs::write(&other, "other").unwrap();
+        fs::hard_link(&other, &old).unwrap();
+        assert!(call(&["clone", "--force", text(&a), text(&other)]).ok());
+        assert_eq!(fs::read(&other).unwrap(), content(1, 100_000));
+        assert_eq!(fs::read(&old).unwrap(), b"other");
+        assert_eq!(entries(base), 4, "nothing else is left");
+        for path in [&a, &hard, &other, &old] {
+            fs::remove_file(path).unwrap();
+        }
+    }
+}
+
+#[test]
+fn names_are_shown_on_one_line_and_play_no_tricks() {
+    let Some(image) = Image::xfs() else { return };
+    let tree = image.tree();
+    let name = "new\nline\x1b[31m\\";
+    let shown = r"new\012line\033[31m\134";
+    let dir = tree.join(name);
+    fs::create_dir(&dir).unwrap();
+    write_synced(&dir.join(name), 1, 5000);
+    let mounted = Mounted::at(&tree, &image.beside("view")).mount();
+    for base in [tree.as_path(), mounted.path()] {
+        let (dir, file) = (base.join(name), base.join(name).join(name));
+        let file_shown = format!("{}/{shown}/{shown}", text(base));
+        let none = base.join(name).join("none\n");
+        for (arguments, lines) in [
+            (&["show", text(&file)][..], 2),
+            (&["du", "--all", text(&dir)], 3),
+        ] {
+            let said = call(arguments);
+            assert!(said.ok(), "{said:?}");
+            assert_eq!(said.stdout.lines().count(), lines, "{said:?}");
+            assert!(
+                said.stdout.lines().any(|line| line.ends_with(&file_shown)),
+                "{said:?}"
+            );
+        }
+        for arguments in [
+            &["show", text(&none)][..],
+            &["du", text(&none)],
+            &["scan", text(&none)],
+            &["refresh", text(&none)],
+            &["clone", text(&none), text(&tree)],
+            &["clone", text(&file), text(&file)],
+            &["status", text(&none)],
+            &["doctor", text(&none)],
+        ] {
+            let said = call(arguments);
+            assert_eq!(said.code, Some(1), "{said:?}");
+            assert_eq!(said.stderr.lines().count(), 1, "{said:?}");
+            assert!(!said.stderr.contains('\x1b'), "{said:?}");
+        }
+    }
+    let scanned = call(&["scan", text(&mounted.path().join(name))]);
+    assert!(scanned.ok(), "{scanned:?}");
+    assert_eq!(scanned.stdout.lines().count(), 1, "{scanned:?}");
+    assert!(scanned.stdout.contains(shown), "{scanned:?}");
+    drop(mounted);
+    let point = image.beside(name);
+    assert!(call(&["mount", text(&dir), text(&point)]).ok());
+    let said = call(&["status", text(&point)]);
+    let gone = call(&["umount", text(&point)]);
+    assert!(gone.ok(), "{gone:?}");
+    assert!(said.ok() && !said.stdout.contains('\x1b'), "{said:?}");
+    assert!(said.stdout.contains(shown), "{said:?}");
+}
+
+#[test]
+fn a_symbolic_link_is_asked_about_what_it_leads_to() {
+    let Some(image) = Image::xfs() else { return };
+    let tree = image.tree();
+    write_synced(&tree.join("a"), 1, 40_000);
+    std::os::unix::fs::symlink("a", tree.join("link")).unwrap();
+    let mounted = Mounted::at(&tree, &image.beside("view")).mount();
+    for base in [tree.as_path(), mounted.path()] {
+        let said = call(&["show", "--json", text(&base.join("link"))]);
+        assert!(said.ok(), "{said:?}");
+        let rows: Value = serde_json::from_str(&said.stdout).unwrap();
+        assert_eq!(rows[0]["bytes"], 40_960, "{rows}");
+    }
+}
+
+#[test]
+fn doctor_says_what_is_right_for_each_filesystem() {
+    let of = |path: &str, what: &str| -> Value {
+        let said = call(&["doctor", "--json", path]);
+        assert!(said.ok(), "{said:?}");
+        let findings: Value = serde_json::from_str(&said.stdout).unwrap();
+        let found = findings
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|finding| finding["what"] == what);
+        found.unwrap_or(&Value::Null).clone()
+    };
+    for (path, kind) in [("/proc", "proc"), ("/dev/shm", "tmpfs")] {
+        let finding = of(path, "filesystem");
+        assert_eq!(
+            (&finding["found"], &finding["verdict"]),
+            (&kind.into(), &"missing".into())
+        );
+        let remedy = finding["remedy"].as_str().unwrap();
+        assert!(remedy.contains("give a directory on a disk"), "{remedy}");
+        assert_eq!(of(path, "FIEMAP"), Value::Null, "nothing to be tried there");
+    }
+    let Some(image) = Image::of(common::Kind::Xfs).without_reflink().make() else {
+        return;
+    };
+    let tree = image.tree();
+    write_synced(&tree.join("a"), 1, 5000);
+    let finding = of(text(&tree), "filesystem");
+    assert_eq!(finding["found"], "XFS without reflink");
+    let means = finding["means"].as_str().unwrap();
+    assert!(
+        means.contains("shared_bytes is 0 and exclusive_bytes all of it"),
+        "{means}"
+    );
+    // And so it is.
+    let mounted = Mounted::at(&tree, &image.beside("view")).mount();
+    let view = mounted.path().join("a");
+    assert_eq!(number(&view, "shared_bytes").unwrap(), 0);
+    assert_eq!(number(&view, "exclusive_bytes").unwrap(), 8192);
+}

@@ -239,3 +239,41 @@ fn by_default_a_stale_number_is_refused_and_the_data_arrive_all_the_same() {
         );
     }
 }
+
+/// A symbolic link, a FIFO, a socket and a device have none, and nothing may list what nobody can
+/// read: rsync would fail.
+#[test]
+fn with_list_xattrs_what_has_no_numbers_lists_none_and_is_copied() {
+    let Some(image) = prepared() else { return };
+    let tree = image.tree();
+    let special = tree.join("in");
+    std::os::unix::fs::symlink("a", special.join("link")).unwrap();
+    std::os::unix::net::UnixListener::bind(special.join("socket")).unwrap();
+    let made = sh(
+        "cd \"$1\"; mkfifo fifo; mknod null c 1 3; mknod loop b 7 0",
+        &[&special],
+    );
+    silent(&made, "mknod");
+    let mounted = Mounted::at(&tree, &image.beside("view"))
+        .options("list_xattrs")
+        .mount();
+    let view = mounted.path().join("in");
+    for name in ["link", "fifo", "socket", "null", "loop"] {
+        let path = view.join(name);
+        let listed = sh("getfattr -h -m - --absolute-names \"$1\"", &[&path]);
+        silent(&listed, name);
+        assert!(!listed.stdout.contains("reflink"), "{name}: {listed:?}");
+    }
+    assert_eq!(names(&view.join("a")).len(), LISTED.len() + 1);
+    assert!(names(&view).len() > LISTED.len());
+    for (how, script) in COPIES {
+        // Sockets are not for tar.
+        let script = script.replace("-cf - .", "--exclude=./socket -cf - .");
+        let copy = mounted.path().join(format!("special-{how}"));
+        silent(&sh(&script, &[&view, &copy]), how);
+        let outside = image.beside("out").join(how);
+        silent(&sh(&script, &[&view, &outside]), how);
+        let kinds = sh("stat -c %F \"$1\"/fifo \"$1\"/link", &[&outside]);
+        assert_eq!(kinds.stdout, "fifo\nsymbolic link\n", "{how}");
+    }
+}

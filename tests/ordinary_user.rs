@@ -709,6 +709,10 @@ mod user {
             .collect();
         rows.sort();
         assert_eq!(rows, ["d 81920 81920 0 2 2 sub", "f 40960 40960 0 1 1 b"]);
+        for command in ["du", "scan"] {
+            let said = super::common::output(Command::new(program()).arg(command).arg(view));
+            assert!(said.ok(), "{said:?}");
+        }
         sh(view, "rm b sub/b");
         becomes(view, 40_960);
         assert_eq!(totals(view), [1, 1, 40_960, 40_960, 0]);

@@ -196,3 +196,134 @@ fn remounting_changes_the_generic_options() {
     fs::write(point.join("b"), "x").unwrap();
     run("umount", [text(&point)]);
 }
+
+/// The flags of the mount and the options of its filesystem.
+fn flags(point: &Path) -> (String, String) {
+    let said = run(
+        "findmnt",
+        ["-no", "VFS-OPTIONS,FS-OPTIONS", "--raw", text(point)],
+    );
+    let (mount, filesystem) = said.trim().split_once(' ').unwrap();
+    (mount.to_owned(), filesystem.to_owned())
+}
+
+fn has(list: &str, item: &str) -> bool {
+    list.split(',').any(|one| one == item)
+}
+
+#[test]
+fn a_mount_made_read_only_can_be_made_writable() {
+    let Some(image) = Image::xfs() else { return };
+    let _installed = Installed::new();
+    let (tree, point) = (image.tree(), image.beside("view"));
+    run(
+        "mount",
+        [
+            "-t",
+            "sharelens",
+            text(&tree),
+            text(&point),
+            "-o",
+            "ro,nosuid",
+        ],
+    );
+    run("mount", ["-o", "remount,rw", text(&point)]);
+    fs::write(point.join("a"), "x").unwrap();
+    let (mount, filesystem) = flags(&point);
+    assert!(has(&mount, "rw") && has(&mount, "nosuid"), "{mount}");
+    assert!(has(&filesystem, "rw"), "{filesystem}");
+    let open = fs::File::create(point.join("open")).unwrap();
+    let said = try_run("mount", ["-o", "remount,ro", text(&point)]);
+    assert_eq!(said.code, Some(32), "{said:?}");
+    assert!(
+        said.stderr.contains("files are open for writing"),
+        "{said:?}"
+    );
+    fs::write(point.join("b"), "still writable").unwrap();
+    drop(open);
+    run("mount", ["-o", "remount,ro", text(&point)]);
+    assert!(has(&flags(&point).1, "ro"));
+    run("umount", [text(&point)]);
+}
+
+#[test]
+fn generic_flags_change_with_a_remount_and_those_not_named_stay() {
+    let Some(image) = Image::xfs() else { return };
+    let _installed = Installed::new();
+    let (tree, point) = (image.tree(), image.beside("view"));
+    run(
+        "mount",
+        [
+            "-t",
+            "sharelens",
+            text(&tree),
+            text(&point),
+            "-o",
+            "nodev,noatime",
+        ],
+    );
+    for (option, mount_flag, filesystem_flag) in [
+        ("noexec", Some("noexec"), None),
+        ("nosymfollow", Some("nosymfollow"), None),
+        ("nodiratime", Some("nodiratime"), None),
+        ("sync", None, Some("sync")),
+        ("lazytime", None, Some("lazytime")),
+    ] {
+        run("mount", ["-o", &format!("remount,{option}"), text(&point)]);
+        let (mount, filesystem) = flags(&point);
+        assert!(has(&mount, "nodev") && has(&mount, "noatime"), "{mount}");
+        assert!(mount_flag.is_none_or(|flag| has(&mount, flag)), "{mount}");
+        assert!(
+            filesystem_flag.is_none_or(|flag| has(&filesystem, flag)),
+            "{filesystem}"
+        );
+    }
+    run("mount", ["-o", "remount,atime,dev,exec", text(&point)]);
+    let (mount, _) = flags(&point);
+    for gone in ["noatime", "nodev", "noexec"] {
+        assert!(!has(&mount, gone), "{mount}");
+    }
+    assert!(has(&mount, "nosymfollow"), "{mount}");
+    run("umount", [text(&point)]);
+}
+
+#[test]
+fn what_a_remount_cannot_change_is_refused_and_what_holds_already_is_no_change() {
+    let Some(image) = Image::xfs() else { return };
+    let _installed = Installed::new();
+    let (tree, point) = (image.tree(), image.beside("view"));
+    let table = image.beside("etc").join("fstab");
+    let line = format!(
+        "{} {} sharelens wait=5,list_xattrs,allow_other,noauto 0 0\n",
+        text(&tree),
+        text(&point)
+    );
+    fs::write(&table, line).unwrap();
+    run("mount", ["-T", text(&table), text(&point)]);
+    for (option, named) in [
+        ("wait=7", "wait=7"),
+        ("io=cached", "io=cached"),
+        ("log_file=/dev/null", "log_file=/dev/null"),
+        ("ro,blocks=exclusive", "blocks=exclusive"),
+        ("fsname=other", "fsname=other"),
+        ("dirsync", "dirsync"),
+    ] {
+        let list = format!("remount,{option}");
+        let said = try_run("mount", ["-o", &list, text(&point)]);
+        assert_eq!(said.code, Some(32), "{option}: {said:?}");
+        let sentence = format!("cannot be remounted: {named} can only be set when mounting");
+        assert!(said.stderr.contains(&sentence), "{option}: {said:?}");
+        assert!(has(&flags(&point).0, "rw"), "{option}: nothing was changed");
+    }
+    run(
+        "mount",
+        ["-T", text(&table), "-o", "remount,ro", text(&point)],
+    );
+    assert!(has(&flags(&point).0, "ro"));
+    run(
+        "mount",
+        ["-o", "remount,rw,wait=5.0,list_xattrs", text(&point)],
+    );
+    assert!(has(&flags(&point).0, "rw"));
+    run("umount", [text(&point)]);
+}

@@ -5,16 +5,17 @@
 //! is checked before the new name appears. The first piece is checked before the rest is copied.
 //!
 //! Invariant: the destination is either the old file (or none) or the whole clone; work is done
-//! on a file of another name in the same directory, removed on every failure.
+//! on a file of another name in the same directory, removed on every failure. Only a regular file
+//! is ever replaced.
 
-use super::{Failure, Outcome};
+use super::{Failure, Outcome, named, output};
 use crate::mount::ask;
-use crate::sys::{clone as sys_clone, data};
+use crate::sys::{clone as sys_clone, data, reason};
 use crate::vxattr::Name;
 use clap::Args;
 use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
 use std::ffi::OsString;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -23,10 +24,12 @@ use std::path::{Path, PathBuf};
 /// Clones a file by reflink, all or nothing
 ///
 /// Works below a mount, where `cp --reflink=always` cannot, and elsewhere. Where the filesystem
-/// cannot clone, nothing is copied and no file is left behind.
+/// cannot clone, nothing is copied and no file is left behind. The new file has the permissions of
+/// SRC, as far as the umask lets it, and belongs to who clones.
 #[derive(Args, Debug)]
 pub(crate) struct Arguments {
-    /// Replace an existing destination
+    /// Replace a regular file at the destination, in one step; its other names (hard links) keep
+    /// the old file. Anything else that stands there is left alone
     #[arg(short, long)]
     force: bool,
     /// The file to clone
@@ -44,28 +47,51 @@ const PIECE: usize = 1 << 30;
 
 pub(crate) fn run(arguments: &Arguments) -> Outcome {
     let target = final_name(&arguments.source, &arguments.target)?;
-    let source = File::open(&arguments.source)
-        .map_err(|error| sentence(&arguments.source, &error.to_string()))?;
+    let source = match named::open_file(&arguments.source) {
+        Ok(Ok(source)) => source,
+        Ok(Err(what)) => return Err(not_a_file(&arguments.source, what)),
+        Err(error) => return Err(sentence(&arguments.source, &reason(&error).to_string())),
+    };
     let meta = source.metadata()?;
-    if !meta.is_file() {
-        return Err(sentence(
-            &arguments.source,
-            "only a regular file can be cloned",
-        ));
-    }
+    may_be_taken(&target, &meta, arguments.force).map_err(|reason| sentence(&target, &reason))?;
     let unfinished = Unfinished::create(&target, meta.mode())
-        .map_err(|error| sentence(&target, &error.to_string()))?;
+        .map_err(|error| sentence(&target, &reason(&error).to_string()))?;
     make_clone(&source, meta.len(), &unfinished).map_err(|reason| sentence(&target, &reason))?;
     unfinished
         .finish(&target, arguments.force)
         .map_err(|error| {
             let reason = if error.raw_os_error() == Some(libc::EEXIST) {
-                "exists already; --force replaces it".to_owned()
+                EXISTS.to_owned()
             } else {
-                error.to_string()
+                reason(&error).to_string()
             };
             sentence(&target, &reason)
         })
+}
+
+const EXISTS: &str = "exists already; --force replaces it";
+
+/// Whether the clone may have this name.
+fn may_be_taken(target: &Path, source: &Metadata, force: bool) -> Result<(), String> {
+    let there = match fs::symlink_metadata(target) {
+        Ok(there) => there,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(reason(&error).to_string()),
+    };
+    if !there.is_file() {
+        let what = named::what(there.file_type());
+        return Err(format!(
+            "is {what}, which is not replaced: name a regular file, or one that does not exist"
+        ));
+    }
+    if (there.dev(), there.ino()) == (source.dev(), source.ino()) {
+        return Err("source and destination are the same file".to_owned());
+    }
+    if force {
+        Ok(())
+    } else {
+        Err(EXISTS.to_owned())
+    }
 }
 
 fn make_clone(source: &File, size: u64, to: &Unfinished) -> Result<(), String> {
@@ -82,7 +108,7 @@ fn make_clone(source: &File, size: u64, to: &Unfinished) -> Result<(), String> {
                 "not cloned: this filesystem cannot clone (XFS with reflink=1 and btrfs can)"
                     .to_owned(),
             ),
-            _ => Err(format!("not cloned: {error}")),
+            _ => Err(format!("not cloned: {}", reason(&error))),
         },
     }
 }
@@ -96,7 +122,7 @@ fn clone_through_mount(source: &File, size: u64, to: &Unfinished) -> Result<(), 
     while done < size {
         let wanted = if done == 0 { FIRST } else { PIECE };
         let copied = data::copy((source.as_fd(), done), (to.file.as_fd(), done), wanted)
-            .map_err(|error| format!("not cloned: {error}"))?;
+            .map_err(|error| format!("not cloned: {}", reason(&error)))?;
         if copied == 0 {
             return Err("not cloned: the source became shorter meanwhile".to_owned());
         }
@@ -112,7 +138,8 @@ fn clone_through_mount(source: &File, size: u64, to: &Unfinished) -> Result<(), 
 /// Whether every extent of the new file is shared. What lies in metadata (inline) cannot be and
 /// costs no space of its own; unwritten space holds no data.
 fn check_shared(path: &Path) -> Result<(), String> {
-    let unknown = |error: io::Error| format!("not cloned: sharing cannot be checked: {error}");
+    let unknown =
+        |error: io::Error| format!("not cloned: sharing cannot be checked: {}", reason(&error));
     let exclusive = ask::patiently(path, Name::ExclusiveBytes, || {}).map_err(unknown)?;
     if exclusive == "0" {
         return Ok(());
@@ -214,10 +241,17 @@ fn final_name(source: &Path, target: &Path) -> Result<PathBuf, Failure> {
     }
     match source.file_name() {
         Some(name) => Ok(target.join(name)),
-        None => Err(sentence(source, "only a regular file can be cloned")),
+        None => Err(not_a_file(source, "a directory")),
     }
 }
 
+fn not_a_file(path: &Path, what: &str) -> Failure {
+    sentence(
+        path,
+        &format!("is {what}; only a regular file can be cloned"),
+    )
+}
+
 fn sentence(path: &Path, reason: &str) -> Failure {
-    Failure::Sentence(format!("{}: {reason}", path.display()))
+    Failure::Sentence(format!("{}: {reason}", output::shown(path)))
 }

@@ -14,12 +14,12 @@ use std::path::Path;
 /// Records a call, so that a writer of a huge file is not held up for long.
 const BATCH: usize = 1000;
 
-/// The extent map of the file at `path`, which is not followed when it is a symbolic link.
+/// The extent map of the regular file at `path`.
 ///
 /// # Errors
 /// Of opening it, or `EOPNOTSUPP` where there is no FIEMAP.
 pub(crate) fn map(path: &Path) -> io::Result<ExtentMap> {
-    let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
+    let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NOCTTY | OFlag::O_NONBLOCK;
     let file = open(path, flags, Mode::empty())?;
     map_of(file.as_fd())
 }

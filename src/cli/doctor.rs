@@ -5,6 +5,7 @@ mod filesystem;
 mod machine;
 
 use super::{Outcome, output};
+use crate::mount::answering;
 use clap::Args;
 use serde::Serialize;
 use std::path::PathBuf;
@@ -89,6 +90,7 @@ impl Finding {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Outcome {
+    answering::check(&arguments.path)?;
     let mut findings = machine::findings();
     findings.extend(filesystem::findings(&arguments.path)?);
     if arguments.json {

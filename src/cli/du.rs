@@ -4,6 +4,7 @@ use super::output::{self, Table};
 use super::source::{self, Bar, Below, Place, Source};
 use super::{Failure, Outcome};
 use crate::extent::ShareSummary;
+use crate::mount::answering;
 use crate::sharing::DirTotals;
 use crate::vxattr::ChildKind;
 use clap::{Args, ValueEnum};
@@ -67,10 +68,11 @@ enum Numbers {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Outcome {
-    let refused = |error: &io::Error| {
-        Failure::Sentence(format!("{:?}: {}", arguments.path, source::explain(error)))
-    };
-    let (source, top) = Source::of(&arguments.path).map_err(|error| refused(&error))?;
+    let path = &arguments.path;
+    answering::check(path)?;
+    let refused =
+        |error: &io::Error| Failure::Sentence(format!("{path:?}: {}", source::explain(error)));
+    let (source, top) = Source::of(path).map_err(|error| refused(&error))?;
     let bar = Bar::new();
     source
         .prepare(&top, &bar)
@@ -147,7 +149,7 @@ fn walk(
             Err(error) => {
                 complaints.push(format!(
                     "{}: {}",
-                    place.path.display(),
+                    output::shown(&place.path),
                     source::explain(&error)
                 ));
                 continue;
@@ -205,7 +207,7 @@ fn table(rows: &[Row], human: bool) -> Table {
             ],
             Numbers::Unknown => vec![none(), none(), none(), none()],
         };
-        cells.push(row.path.display().to_string());
+        cells.push(output::shown(&row.path));
         table.row(cells);
     }
     table

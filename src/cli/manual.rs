@@ -1,6 +1,7 @@
 //! `sharelens manual`: the man pages, made from the same definitions as the help.
 
 use super::{Cli, Failure, Outcome, mount_helper, output};
+use crate::sys::reason;
 use clap::{Args, CommandFactory};
 use clap_mangen::Man;
 use std::io;
@@ -41,6 +42,11 @@ fn page(command: clap::Command, section: &str) -> io::Result<Vec<u8>> {
 
 fn write(directory: &Path, name: &str, text: &[u8]) -> Outcome {
     let path = directory.join(name);
-    std::fs::write(&path, text)
-        .map_err(|error| Failure::Sentence(format!("writing {}: {error}", path.display())))
+    std::fs::write(&path, text).map_err(|error| {
+        Failure::Sentence(format!(
+            "writing {}: {}",
+            output::shown(&path),
+            reason(&error)
+        ))
+    })
 }

@@ -12,6 +12,7 @@ mod du;
 mod manual;
 mod mount;
 pub mod mount_helper;
+mod named;
 mod output;
 mod peers;
 mod refresh;
@@ -22,6 +23,7 @@ mod status;
 mod umount;
 
 use crate::mount::Refusal;
+use crate::sys::reason;
 use clap::{Parser, Subcommand};
 use std::io;
 use std::process::ExitCode;
@@ -61,7 +63,7 @@ pub(crate) enum Failure {
     Refused(#[from] Refusal),
     #[error("{0}")]
     Sentence(String),
-    #[error("{0}")]
+    #[error("{}", reason(.0))]
     Output(#[from] io::Error),
     /// Everything was said already.
     #[error("")]

@@ -26,20 +26,29 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Outcome {
-    let mut options = Options::default();
-    for list in &arguments.options {
-        options
-            .parse(list, Unknown::Refuse)
-            .map_err(mount::Refusal::from)?;
+    let point = arguments.point.as_ref().unwrap_or(&arguments.source);
+    let mut options = parsed(Options::default(), &arguments.options)?;
+    if options.remount {
+        // What is not named stays as it is.
+        mount::answering::check(point)?;
+        options = parsed(mount::remount::present(point)?, &arguments.options)?;
     }
     options.foreground |= arguments.foreground;
     let request = Request {
         source: arguments.source.clone(),
         point: arguments.point.clone(),
         options,
+        given: arguments.options.clone(),
     };
     mount::mount(&request, |note| {
         output::complain(&format_args!("note: {note}"))
     })?;
     Ok(())
+}
+
+fn parsed(mut options: Options, lists: &[String]) -> Result<Options, mount::Refusal> {
+    for list in lists {
+        options.parse(list, Unknown::Refuse)?;
+    }
+    Ok(options)
 }

@@ -69,7 +69,7 @@ pub fn main() -> ExitCode {
         Err(refusal) => {
             if !matches!(refusal, Refusal::AlreadySaid) {
                 output::complain(&refusal);
-                logging::to_system(None);
+                logging::to_system();
                 log::error!("mount.sharelens: {refusal}");
             }
             let usage = refusal.is_usage() || matches!(refusal, Refusal::NotPermitted { .. });
@@ -97,6 +97,7 @@ fn run(helper: &Helper) -> Result<(), Refusal> {
         source: helper.source.clone(),
         point: Some(helper.point.clone()),
         options,
+        given: helper.options.clone(),
     };
     let say = |text: &str| {
         if helper.verbose {

@@ -1,11 +1,19 @@
 //! Tables, amounts of bytes and complaints.
 
+use crate::vxattr::printable;
 use std::fmt::Display;
 use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 /// One sentence on standard error. Where even that is closed there is nobody to tell.
 pub(crate) fn complain(what: &impl Display) {
     let _ = writeln!(io::stderr(), "sharelens: {what}");
+}
+
+/// A path as one line of printable text, its other bytes written as the attribute `children` does.
+pub(crate) fn shown(path: &Path) -> String {
+    printable(path.as_os_str().as_bytes())
 }
 
 /// Prints lines to standard output; a closed pipe comes back as an error of that kind.

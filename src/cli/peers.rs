@@ -4,16 +4,16 @@ use super::output;
 use super::source::mount_of;
 use super::{Failure, Outcome};
 use crate::mount::ask::{self, Peers, Scan};
+use crate::sys::reason;
 use serde_json::{Value, json};
-use std::io::{self, Write};
-use std::os::unix::ffi::OsStrExt;
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// Lists who shares with each of these files: the paths alone, below the name of the file where
 /// there are several.
 pub(super) fn run(files: &[PathBuf], as_json: bool) -> Outcome {
     let mut objects = Vec::new();
-    let mut text = Vec::new();
+    let mut text = String::new();
     let mut failed = false;
     for file in files {
         let mount = mount_of(file);
@@ -23,13 +23,11 @@ pub(super) fn run(files: &[PathBuf], as_json: bool) -> Outcome {
                 let paths: Vec<PathBuf> = found.paths.iter().map(|path| point.join(path)).collect();
                 if files.len() > 1 && !as_json {
                     let break_before = if text.is_empty() { "" } else { "\n" };
-                    text.extend_from_slice(break_before.as_bytes());
-                    text.extend_from_slice(file.as_os_str().as_bytes());
-                    text.extend_from_slice(b":\n");
+                    text.push_str(&format!("{break_before}{}:\n", output::shown(file)));
                 }
                 for path in &paths {
-                    text.extend_from_slice(path.as_os_str().as_bytes());
-                    text.push(b'\n');
+                    text.push_str(&output::shown(path));
+                    text.push('\n');
                 }
                 note_hidden(file, &found, as_json);
                 objects.push(described(file, &paths, found.hidden));
@@ -40,14 +38,14 @@ pub(super) fn run(files: &[PathBuf], as_json: bool) -> Outcome {
                 if as_json {
                     objects.push(json!({ "path": file.to_string_lossy(), "error": reason }));
                 }
-                output::complain(&format_args!("{}: {reason}", file.display()));
+                output::complain(&format_args!("{}: {reason}", output::shown(file)));
             }
         }
     }
     if as_json {
         output::print_json(&objects)?;
     } else {
-        io::stdout().lock().write_all(&text)?;
+        output::print(&text)?;
     }
     if failed { Err(Failure::Said) } else { Ok(()) }
 }
@@ -56,7 +54,7 @@ fn note_hidden(file: &Path, found: &Peers, as_json: bool) {
     if found.hidden > 0 && !as_json {
         output::complain(&format_args!(
             "note: {}: {} more share with it that belong to others, or stand where you may not look",
-            file.display(),
+            output::shown(file),
             found.hidden
         ));
     }
@@ -74,7 +72,7 @@ fn explain(error: &io::Error, mount: Option<&Path>) -> String {
             Some(libc::ENOTTY) => {
                 "not in a sharelens mount: only a mount knows who shares with a file".to_owned()
             }
-            _ => error.to_string(),
+            _ => reason(error).to_string(),
         };
     };
     let scanned = || matches!(ask::scan(mount, false), Ok(Scan::Known));
@@ -84,7 +82,7 @@ fn explain(error: &io::Error, mount: Option<&Path>) -> String {
         }
         Some(libc::ENODATA) => format!(
             "not known before the whole mount was scanned: `sharelens scan {}` does that",
-            mount.display()
+            output::shown(mount)
         ),
         Some(libc::EPERM) => {
             "who shares with it is told to root and to the file's owner only".to_owned()
@@ -93,6 +91,6 @@ fn explain(error: &io::Error, mount: Option<&Path>) -> String {
         Some(libc::ENOTTY) => {
             "the mount was made by an older version, which cannot list them".to_owned()
         }
-        _ => error.to_string(),
+        _ => reason(error).to_string(),
     }
 }

@@ -1,12 +1,10 @@
 //! `sharelens refresh`.
 
-use super::{Failure, Outcome};
-use crate::sys::refresh;
+use super::{Failure, Outcome, named};
+use crate::sys::{reason, refresh};
 use clap::Args;
-use std::fs::OpenOptions;
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// Has a mount forget what it knows, so that the next question reads the disk again
@@ -23,24 +21,25 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> Outcome {
     arguments.paths.iter().try_for_each(|path| {
-        forget(path).map_err(|error| Failure::Sentence(format!("{path:?}: {}", reason(&error))))
+        forget(path).map_err(|error| Failure::Sentence(format!("{path:?}: {}", explain(&error))))
     })
 }
 
 fn forget(path: &Path) -> io::Result<()> {
-    let file = OpenOptions::new()
-        .read(true)
-        .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY)
-        .open(path)?;
-    refresh::refresh(file.as_fd())
+    match named::open_file_or_directory(path)? {
+        Ok(file) => refresh::refresh(file.as_fd()),
+        Err(what) => Err(io::Error::other(format!(
+            "is {what}; only regular files and directories have numbers"
+        ))),
+    }
 }
 
-fn reason(error: &io::Error) -> String {
+fn explain(error: &io::Error) -> String {
     match error.raw_os_error() {
         Some(libc::ENOTTY | libc::EOPNOTSUPP | libc::ENOSYS) => {
             "not a file or directory in a sharelens mount".to_owned()
         }
         Some(libc::EPERM) => "only root and the user who mounted it may do this".to_owned(),
-        _ => error.to_string(),
+        _ => reason(error).to_string(),
     }
 }

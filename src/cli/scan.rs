@@ -2,6 +2,7 @@
 
 use super::source::{self, Bar, Source};
 use super::{Failure, Outcome, output};
+use crate::mount::answering;
 use clap::Args;
 use serde_json::json;
 use std::io;
@@ -22,6 +23,7 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> Outcome {
     let path = &arguments.path;
+    answering::check(path)?;
     let refused =
         |error: io::Error| Failure::Sentence(format!("{path:?}: {}", source::explain(&error)));
     if std::fs::metadata(path).map_err(refused)?.is_dir() && source::mount_of(path).is_none() {
@@ -49,7 +51,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     }
     output::print(&format!(
         "{}: {} files in {} directories, {}\n",
-        path.display(),
+        output::shown(path),
         totals.files,
         totals.dirs.saturating_add(1),
         output::amount(totals.numbers.bytes.0, true)

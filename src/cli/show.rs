@@ -2,9 +2,10 @@
 
 use super::output::{self, Table};
 use super::source::in_mount;
-use super::{Failure, Outcome, direct, peers};
+use super::{Failure, Outcome, direct, named, peers};
 use crate::extent::ShareSummary;
 use crate::mount::ask;
+use crate::sys::reason;
 use crate::vxattr::Name;
 use clap::Args;
 use serde_json::{Map, Value, json};
@@ -60,7 +61,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
                 if arguments.json {
                     objects.push(json!({ "path": path.to_string_lossy(), "error": reason }));
                 }
-                output::complain(&format_args!("{}: {reason}", path.display()));
+                output::complain(&format_args!("{}: {reason}", output::shown(path)));
             }
         }
     }
@@ -79,6 +80,13 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
 
 /// The numbers by name, and whether a mount gave them.
 fn numbers(path: &Path) -> io::Result<(Map<String, Value>, bool)> {
+    let kind = std::fs::metadata(path)?.file_type();
+    if !kind.is_file() && !kind.is_dir() {
+        return Err(io::Error::other(format!(
+            "is {}; only regular files and directories have numbers",
+            named::what(kind)
+        )));
+    }
     match ask::patiently(path, Name::Json, || {}) {
         Ok(text) => match serde_json::from_str(&text) {
             Ok(Value::Object(numbers)) => Ok((numbers, true)),
@@ -87,14 +95,8 @@ fn numbers(path: &Path) -> io::Result<(Map<String, Value>, bool)> {
         // A mount has answered, but does not know.
         Err(error) if in_mount(path) => Err(error),
         Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Err(error),
+        Err(_) if kind.is_dir() => Err(io::Error::from_raw_os_error(libc::EISDIR)),
         Err(_) => {
-            let meta = std::fs::symlink_metadata(path)?;
-            if meta.is_dir() {
-                return Err(io::Error::from_raw_os_error(libc::EISDIR));
-            }
-            if !meta.is_file() {
-                return Err(io::Error::from_raw_os_error(libc::EINVAL));
-            }
             let numbers = of_summary(&ShareSummary::of(&direct::map(path)?));
             Ok((numbers, false))
         }
@@ -126,7 +128,7 @@ fn row(numbers: &Map<String, Value>, path: &Path, human: bool) -> Vec<String> {
                 .map(|name| number(name).map_or("-".to_owned(), |count| count.to_string())),
         )
         .collect();
-    cells.push(path.display().to_string());
+    cells.push(output::shown(path));
     cells
 }
 
@@ -145,11 +147,10 @@ fn explain(error: &io::Error) -> String {
         Some(libc::EISDIR) => {
             "a directory outside a mount has no totals: mount it first".to_owned()
         }
-        Some(libc::EINVAL) => "only regular files and directories have numbers".to_owned(),
         Some(libc::ENOTCONN) => {
             "the daemon of this mount is gone: `sharelens umount` it, then mount it again"
                 .to_owned()
         }
-        _ => error.to_string(),
+        _ => reason(error).to_string(),
     }
 }

@@ -12,6 +12,7 @@ use crate::sharing::directories::ScanStep;
 use crate::sharing::scan::ScanState;
 use crate::sharing::tree::Child;
 use crate::sharing::{AskError, DirTotals, FileKey, Limits};
+use crate::sys::reason;
 use crate::vxattr::{ChildKind, Name, parse_children};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::Value;
@@ -307,6 +308,6 @@ pub(super) fn explain(error: &io::Error) -> String {
             "the daemon of this mount is gone: `sharelens umount` it, then mount it again"
                 .to_owned()
         }
-        _ => error.to_string(),
+        _ => reason(error).to_string(),
     }
 }

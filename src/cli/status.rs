@@ -2,10 +2,12 @@
 
 use super::output::{self, Table};
 use super::{Failure, Outcome};
-use crate::mount::{ask, mountinfo, places};
-use crate::vxattr::Name;
+use crate::mount::{answering, ask, mountinfo, places};
+use crate::sys::reason;
+use crate::vxattr::{Name, printable};
 use clap::Args;
 use serde_json::{Value, json};
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// Prints what a mount has done so far: cache hits, FIEMAP calls, scan state, memory
@@ -21,7 +23,15 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> Outcome {
     let points = match &arguments.point {
-        Some(point) => vec![places::resolve(point)],
+        Some(point) => {
+            answering::check(point)?;
+            match std::fs::symlink_metadata(point) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    return Err(Failure::Sentence(format!("{point:?} does not exist")));
+                }
+                _ => vec![places::resolve(point)],
+            }
+        }
         None => all()?,
     };
     if points.is_empty() && !arguments.json {
@@ -68,11 +78,18 @@ fn all() -> Result<Vec<PathBuf>, Failure> {
 
 fn report(point: &Path) -> Result<Value, Failure> {
     let entry = mountinfo::topmost(point)?.ok_or_else(|| not_a_mount(point))?;
+    answering::check(point)?;
     let stats =
         ask::patiently(point, Name::Stats, || {}).map_err(|error| match error.raw_os_error() {
             Some(libc::ENOTCONN | libc::ECONNABORTED) => Failure::Sentence(format!(
                 "the daemon of {point:?} is gone: `sharelens umount {point:?}`, then mount it again"
             )),
+            Some(libc::EACCES) => Failure::Sentence(format!(
+                "{point:?} lets only the user in who mounted it (allow_other lets all)"
+            )),
+            _ if entry.is_sharelens() => {
+                Failure::Sentence(format!("asking {point:?}: {}", reason(&error)))
+            }
             _ => not_a_mount(point),
         })?;
     let version = ask::text(point, Name::Version).unwrap_or_default();
@@ -101,7 +118,9 @@ fn flatten(prefix: &str, value: &Value, table: &mut Table) {
                 flatten(&name, field, table);
             }
         }
-        Value::String(text) => table.row(vec![prefix.to_owned(), text.clone()]),
+        Value::String(text) => {
+            table.row(vec![prefix.to_owned(), printable(text.as_bytes())]);
+        }
         other => table.row(vec![prefix.to_owned(), other.to_string()]),
     }
 }

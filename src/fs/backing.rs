@@ -13,7 +13,7 @@ use crate::sharing::{
 use crate::sys::fanotify::{self, Room, Watch};
 use crate::sys::handle::RawHandle;
 use crate::sys::statfs::FilesystemKind;
-use crate::sys::{btrfs, clock, fiemap, lease, sync, xfs};
+use crate::sys::{btrfs, clock, fiemap, lease, reason, sync, xfs};
 use parking_lot::{Mutex, RwLock};
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
@@ -609,7 +609,10 @@ impl Backing for DiskBacking {
                 Ok(false) => return,
                 Err(error) => {
                     if !self.deaf.swap(true, Ordering::Relaxed) {
-                        log::error!("changes behind the mount are not seen any more: {error}");
+                        log::error!(
+                            "changes behind the mount are not seen any more: {}",
+                            reason(&error)
+                        );
                     }
                     return self.lost(sink);
                 }

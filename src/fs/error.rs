@@ -1,5 +1,6 @@
 //! Errors of the filesystem: an errno for the caller and what was being done for the log.
 
+use crate::sys::reason;
 use std::fmt;
 use std::io;
 
@@ -42,7 +43,7 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let error = io::Error::from_raw_os_error(self.errno);
-        write!(f, "{}: {error}", self.doing)
+        write!(f, "{}: {}", self.doing, reason(&error))
     }
 }
 

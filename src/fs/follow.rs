@@ -176,7 +176,10 @@ fn attend(fs: &Weak<Passthrough>) {
             Ok(0) | Err(nix::errno::Errno::EINTR) => continue,
             Ok(_) => {}
             Err(error) => {
-                log::error!("changes behind the mount are not followed any more: {error}");
+                log::error!(
+                    "changes behind the mount are not followed any more: {}",
+                    error.desc()
+                );
                 return fs.stop_following();
             }
         }

@@ -23,7 +23,7 @@ impl Timeout {
 }
 
 /// Times and choices.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Of attributes.
     pub attr_timeout: Timeout,
@@ -37,6 +37,8 @@ pub struct Options {
     pub exclusive_blocks: bool,
     /// Whether the virtual attributes are listed.
     pub list_xattrs: bool,
+    /// The mount options that hold for the life of the mount, for `stats`.
+    pub mounted_with: String,
     /// How many `O_PATH` descriptors may be kept.
     pub descriptors: usize,
 }
@@ -58,6 +60,7 @@ impl Default for Options {
             passthrough: true,
             exclusive_blocks: false,
             list_xattrs: false,
+            mounted_with: String::new(),
             descriptors: 256,
         }
     }

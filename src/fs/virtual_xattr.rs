@@ -107,9 +107,21 @@ impl Passthrough {
         Ok(listing.finish())
     }
 
-    /// The virtual attributes that are listed for a node.
-    pub fn listed_virtual_xattrs(&self, node: NodeId) -> Result<impl Iterator<Item = Name>> {
-        Ok(Name::listed(self.kind(node)?))
+    /// The virtual attributes that are listed for a node: none of what has none (the kernel lets
+    /// nobody ask anything but regular files and directories).
+    pub(super) fn listed_virtual_xattrs(&self, node: NodeId) -> Result<Vec<Name>> {
+        if !self.options.list_xattrs {
+            return Ok(Vec::new());
+        }
+        let kind = self.kind(node)?;
+        if kind == Kind::File {
+            let fd = self.inodes.fd(node)?;
+            let status = at::status(fd.as_fd(), c"").doing("read attributes")?;
+            if status.mode & libc::S_IFMT != libc::S_IFREG {
+                return Ok(Vec::new());
+            }
+        }
+        Ok(Name::listed(kind).collect())
     }
 
     fn root_key(&self) -> Result<FileKey> {
@@ -136,7 +148,7 @@ impl Passthrough {
     /// The counters of the mount.
     fn stats(&self) -> Result<Text> {
         #[derive(serde::Serialize)]
-        struct Shown {
+        struct Shown<'a> {
             #[serde(flatten)]
             engine: crate::sharing::Stats,
             scan: crate::sharing::scan::ScanState,
@@ -144,6 +156,7 @@ impl Passthrough {
             tree_directories: usize,
             tree_memory_bytes: usize,
             inodes_known: usize,
+            mounted_with: &'a str,
             kernel_passthrough: bool,
             /// Changes behind the mount are seen as they happen.
             watching: bool,
@@ -158,6 +171,7 @@ impl Passthrough {
             tree_directories,
             tree_memory_bytes,
             inodes_known: self.inodes.count(),
+            mounted_with: &self.options.mounted_with,
             kernel_passthrough: self.wants_passthrough(),
             watching: self.inodes.devices().watches_all() && self.engine.backing().hears(),
             following: self.follows(crate::sharing::DeviceIndex(0)),

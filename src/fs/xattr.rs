@@ -29,7 +29,7 @@ impl Passthrough {
     }
 
     /// The names of the attributes that `caller` may see, each terminated by a zero byte, those
-    /// apart for which `hidden` says so. `buffer` has room for [`LARGEST_LIST`] bytes.
+    /// apart for which `hidden` says so; with `list_xattrs`, then those of the virtual ones. `buffer` has room for [`LARGEST_LIST`] bytes.
     ///
     /// # Errors
     /// As listxattr(2) says.
@@ -41,14 +41,11 @@ impl Passthrough {
         hidden: impl Fn(&[u8]) -> bool,
     ) -> Result<()> {
         let fd = self.inodes.fd(node)?;
+        let ours = self.listed_virtual_xattrs(node)?;
         buffer.resize(LARGEST_LIST, 0);
         let length = match xattr::list(fd.as_fd(), buffer) {
             // The virtual ones are there nevertheless.
-            Err(error)
-                if error.raw_os_error() == Some(libc::EOPNOTSUPP) && self.options.list_xattrs =>
-            {
-                0
-            }
+            Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) && !ours.is_empty() => 0,
             other => other.doing("list attributes")?,
         };
         buffer.truncate(length);
@@ -67,6 +64,10 @@ impl Passthrough {
             at += end;
         }
         buffer.truncate(kept);
+        for name in ours {
+            buffer.extend_from_slice(name.attribute().as_bytes());
+            buffer.push(0);
+        }
         Ok(())
     }
 

@@ -11,6 +11,7 @@
 
 use super::backing::BackingIds;
 use crate::fs::{Caches, Inodes, NodeId};
+use crate::sys::reason;
 use fuser::{INodeNo, Notifier};
 use parking_lot::{Condvar, Mutex};
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -215,7 +216,10 @@ impl Inner {
     /// are believed until their time is over.
     fn tell_of_anything(&self, kernel: &Kernel) {
         if let Err(error) = kernel.new_epoch() {
-            log::warn!("the kernel cannot be told to look all names up again: {error}");
+            log::warn!(
+                "the kernel cannot be told to look all names up again: {}",
+                reason(&error)
+            );
         }
         for node in self.inodes.known() {
             kernel.data(node);
@@ -252,6 +256,6 @@ impl Kernel {
 fn said(told: io::Result<()>) {
     if let Err(error) = told {
         // After the unmount there is nobody to tell.
-        log::debug!("the kernel does not take a notice: {error}");
+        log::debug!("the kernel does not take a notice: {}", reason(&error));
     }
 }

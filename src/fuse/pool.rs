@@ -1,6 +1,6 @@
 //! Threads for slow work, made when needed and ended when idle.
 
-use crate::sys::cred;
+use crate::sys::{cred, reason};
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -51,7 +51,10 @@ impl Pool {
             .name("slow-work".into())
             .spawn(move || inner.serve());
         if let Err(error) = started {
-            log::warn!("cannot start a thread, working on the request's own: {error}");
+            log::warn!(
+                "cannot start a thread, working on the request's own: {}",
+                reason(&error)
+            );
             let mut state = self.inner.state.lock();
             state.threads -= 1;
             let job = state.queue.pop_front();

@@ -82,18 +82,7 @@ pub(super) fn list(adapter: &Adapter, caller: Caller, node: NodeId, size: u32, r
     let fs = &adapter.fs;
     let mut names = NAMES.take();
     let hidden = |name: &[u8]| name.starts_with(PREFIX.as_bytes());
-    let listed = fs
-        .list_xattrs(caller, node, &mut names, hidden)
-        .and_then(|()| {
-            if fs.options().list_xattrs {
-                for name in fs.listed_virtual_xattrs(node)? {
-                    names.extend_from_slice(name.attribute().as_bytes());
-                    names.push(0);
-                }
-            }
-            Ok(())
-        });
-    match listed {
+    match fs.list_xattrs(caller, node, &mut names, hidden) {
         Ok(()) => reply_value(&names, size, reply),
         Err(error) => reply.error(errno(error)),
     }

@@ -1,11 +1,11 @@
 //! Putting a mount into the kernel's table: by mount(2) where that is permitted, otherwise
 //! through fusermount3.
 
-use super::mountinfo;
 use super::options::{Io, Options};
 use super::places::Places;
 use super::refusal::Refusal;
 use super::umount::Attachment;
+use crate::sys::reason;
 use fuser::{Config, Filesystem, MountOption, Session, SessionACL};
 use nix::mount::{MsFlags, mount};
 use nix::unistd::{getegid, geteuid};
@@ -98,33 +98,6 @@ pub fn attach<F: Filesystem>(
     })
 }
 
-/// Changes the generic flags of the sharelens mount at `point`.
-///
-/// # Errors
-/// When there is none, or of mount(2).
-pub fn remount(point: &Path, options: &Options) -> Result<(), Refusal> {
-    let top = mountinfo::topmost(point).map_err(Refusal::system("reading the mount table"))?;
-    let Some(entry) = top.filter(mountinfo::MountEntry::is_sharelens) else {
-        return Err(Refusal::Remount {
-            point: point.to_owned(),
-            reason: "it is not a sharelens mount".to_owned(),
-        });
-    };
-    let flags = flags(options) | MsFlags::MS_REMOUNT | MsFlags::MS_BIND;
-    // With BIND the flags of this mount change, not those of the filesystem, which FUSE keeps.
-    mount(
-        Some(entry.source.as_str()),
-        point,
-        Some(entry.kind.as_str()),
-        flags,
-        None::<&str>,
-    )
-    .map_err(|errno| Refusal::Remount {
-        point: point.to_owned(),
-        reason: errno.desc().to_owned(),
-    })
-}
-
 fn open_device() -> Result<OwnedFd, Refusal> {
     match OpenOptions::new().read(true).write(true).open("/dev/fuse") {
         Ok(device) => Ok(device.into()),
@@ -178,7 +151,11 @@ fn mount_directly(places: &Places, options: &Options) -> Result<Option<OwnedFd>,
     }
 }
 
-fn flags(options: &Options) -> MsFlags {
+/// `MS_NOSYMFOLLOW` of `linux/mount.h` (Linux 5.10).
+const NO_SYMLINKS: MsFlags = MsFlags::from_bits_retain(1 << 8);
+
+/// The flags of mount(2).
+pub(super) fn flags(options: &Options) -> MsFlags {
     [
         (options.read_only, MsFlags::MS_RDONLY),
         (options.no_suid, MsFlags::MS_NOSUID),
@@ -187,13 +164,19 @@ fn flags(options: &Options) -> MsFlags {
         (options.no_atime, MsFlags::MS_NOATIME),
         (options.synchronous, MsFlags::MS_SYNCHRONOUS),
         (options.dir_sync, MsFlags::MS_DIRSYNC),
+        (options.strict_atime, MsFlags::MS_STRICTATIME),
+        (options.no_dir_atime, MsFlags::MS_NODIRATIME),
+        (options.lazy_time, MsFlags::MS_LAZYTIME),
+        (options.no_symlinks, NO_SYMLINKS),
+        (options.silent, MsFlags::MS_SILENT),
     ]
     .into_iter()
     .filter(|(set, _)| *set)
     .fold(MsFlags::empty(), |flags, (_, flag)| flags | flag)
 }
 
-/// The same for fusermount3, which always adds nosuid and nodev.
+/// The same for fusermount3, which always adds nosuid and nodev. It does not know all of them: of
+/// those that mean nothing to a FUSE mount it is not told, and refuses the others itself.
 fn helper_options(places: &Places, options: &Options) -> Vec<MountOption> {
     let name = options
         .fsname
@@ -212,6 +195,10 @@ fn helper_options(places: &Places, options: &Options) -> Vec<MountOption> {
         (options.no_atime, MountOption::NoAtime),
         (options.synchronous, MountOption::Sync),
         (options.dir_sync, MountOption::DirSync),
+        (
+            options.no_symlinks,
+            MountOption::CUSTOM("nosymfollow".to_owned()),
+        ),
     ];
     list.extend(
         extra
@@ -245,7 +232,7 @@ fn helper_failed(point: &Path, error: io::Error) -> Refusal {
         io::ErrorKind::PermissionDenied => Refusal::AllowOtherDenied,
         _ => Refusal::NotPermitted {
             point: point.to_owned(),
-            said: error.to_string().trim().to_owned(),
+            said: reason(&error).to_string().trim().to_owned(),
         },
     }
 }

@@ -27,7 +27,9 @@ pub(super) fn watch(source: &Path, caches: impl Caches + 'static) -> io::Result<
                 let mut waited = [PollFd::new(table.as_fd(), PollFlags::POLLPRI)];
                 match poll(&mut waited, PollTimeout::NONE) {
                     Ok(_) | Err(nix::errno::Errno::EINTR) => {}
-                    Err(error) => return log::warn!("mounts below are not followed: {error}"),
+                    Err(error) => {
+                        return log::warn!("mounts below are not followed: {}", error.desc());
+                    }
                 }
                 let now = below(&source);
                 if now != known {

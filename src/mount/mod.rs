@@ -8,6 +8,7 @@
 //! - the daemon holds the source open from before the mount and never touches its own mount;
 //! - whatever ends the daemon in an orderly way leaves nothing mounted.
 
+pub mod answering;
 pub mod ask;
 pub mod attach;
 mod below;
@@ -15,10 +16,12 @@ pub mod busy;
 pub mod logging;
 pub mod mountinfo;
 pub mod option_table;
+mod option_values;
 pub mod options;
 pub mod places;
 mod ready;
 pub mod refusal;
+pub mod remount;
 mod session;
 mod signals;
 mod systemd;
@@ -40,6 +43,8 @@ pub struct Request {
     pub point: Option<PathBuf>,
     /// How.
     pub options: Options,
+    /// The lists that `options` were parsed from.
+    pub given: Vec<String>,
 }
 
 /// Checks a request without mounting (mount(8)'s `-f`).
@@ -47,6 +52,9 @@ pub struct Request {
 /// # Errors
 /// The first reason why it would be refused.
 pub fn check(request: &Request) -> Result<Places, Refusal> {
+    for path in request.point.iter().chain([&request.source]) {
+        answering::check(path)?;
+    }
     attach::check(&request.options)?;
     places::open_places(&request.source, request.point.as_deref())
 }
@@ -62,7 +70,8 @@ pub fn mount(request: &Request, note: impl Fn(&str)) -> Result<(), Refusal> {
     let options = &request.options;
     if options.remount {
         let point = request.point.as_ref().unwrap_or(&request.source);
-        return attach::remount(&places::resolve(point), options);
+        answering::check(point)?;
+        return remount::remount(&places::resolve(point), options, &request.given);
     }
     let places = check(request)?;
     for notice in &places.notices {
@@ -72,15 +81,12 @@ pub fn mount(request: &Request, note: impl Fn(&str)) -> Result<(), Refusal> {
         tell_who_stays_below(&places.point, &note);
     }
     let background = !options.foreground;
+    let log = logging::Log::open(options, background)?;
     match ready::split(&places.point, background).map_err(Refusal::system("starting the daemon"))? {
         Split::Front(answer) => answer,
         Split::Daemon(end) => {
-            if background {
-                logging::to_system(options.log);
-            } else {
-                logging::to_stderr(options.log, log::LevelFilter::Info);
-            }
-            session::serve(places, options, end).inspect_err(|error| log::error!("{error}"))
+            log.begin(options.log);
+            session::serve(places, request, end).inspect_err(|error| log::error!("{error}"))
         }
     }
 }

@@ -20,7 +20,9 @@ pub struct MountEntry {
     pub kind: String,
     /// What the table names as its source.
     pub source: String,
-    /// Options of the filesystem.
+    /// Flags of this mount, such as `rw,nosuid`.
+    pub flags: String,
+    /// Options of the filesystem, the same for every mount of it.
     pub options: String,
 }
 
@@ -73,6 +75,7 @@ fn parse(line: &[u8]) -> Option<MountEntry> {
     let device = text(fields.next()?);
     let _root = fields.next()?;
     let point = PathBuf::from(std::ffi::OsString::from_vec(unescape(fields.next()?)));
+    let flags = text(fields.next()?);
     let mut fields = fields.skip_while(|field| *field != b"-").skip(1);
     Some(MountEntry {
         id,
@@ -80,6 +83,7 @@ fn parse(line: &[u8]) -> Option<MountEntry> {
         point,
         kind: text(fields.next()?),
         source: text(fields.next()?),
+        flags,
         options: text(fields.next().unwrap_or_default()),
     })
 }
@@ -125,6 +129,7 @@ mod tests {
         assert_eq!(entry.point, Path::new("/mnt/a b\\c"));
         assert!(entry.is_sharelens());
         assert_eq!(entry.source, "/data/x y");
+        assert_eq!(entry.flags, "rw,nosuid");
         assert_eq!(entry.options, "rw,user_id=0");
     }
 

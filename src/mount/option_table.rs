@@ -3,12 +3,11 @@
 //! Generic options keep the meaning that mount(8) gives them, and what belongs to fstab alone is
 //! understood and left to its readers.
 
+use super::option_values::{bytes, one_of, seconds};
 use super::options::{Blocks, Io, Options, Scan};
-use crate::extent::Bytes;
 use log::LevelFilter;
 use std::fmt;
 use std::num::NonZeroUsize;
-use std::time::Duration;
 
 /// Who an option is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +33,14 @@ pub struct OptionSpec {
     /// Who it is for.
     pub audience: Audience,
     pub(super) set: fn(&mut Options, &str) -> Result<(), String>,
+}
+
+impl OptionSpec {
+    /// Whether it holds for the life of the mount, so that a remount cannot change it.
+    #[must_use]
+    pub fn lasts(&self) -> bool {
+        self.audience == Audience::Own || ["allow_other", "fsname", "subtype"].contains(&self.name)
+    }
 }
 
 impl fmt::Debug for OptionSpec {
@@ -268,6 +275,20 @@ pub static TABLE: &[OptionSpec] = &[
             Ok(())
         },
     ),
+    valued(
+        "log_file",
+        "PATH",
+        "the system log, or standard error in the foreground",
+        Audience::Own,
+        "a file to log to, which is appended to",
+        |options, value| {
+            if value.is_empty() {
+                return Err("give the path of a file".to_owned());
+            }
+            options.log_file = Some(value.into());
+            Ok(())
+        },
+    ),
     flag!(
         "allow_other",
         Generic,
@@ -320,17 +341,95 @@ pub static TABLE: &[OptionSpec] = &[
     flag!("dev", Generic, no_dev = false, "they can (default)"),
     flag!("noexec", Generic, no_exec = true, "programs cannot be run"),
     flag!("exec", Generic, no_exec = false, "they can (default)"),
-    flag!(
+    switch(
         "noatime",
-        Generic,
-        no_atime = true,
-        "reading does not update access times"
+        Audience::Generic,
+        "flag of the mount: no access times. Those that are seen are kept by the filesystem below, as its own mount says",
+        |options, _| {
+            (options.no_atime, options.strict_atime) = (true, false);
+            Ok(())
+        },
     ),
     flag!(
         "atime",
         Generic,
         no_atime = false,
-        "it does as on the backing filesystem (default)"
+        "the opposite of noatime (default)"
+    ),
+    switch(
+        "relatime",
+        Audience::Generic,
+        "flag of the mount: access times where they tell something (default); see noatime",
+        |options, _| {
+            (options.no_atime, options.strict_atime) = (false, false);
+            Ok(())
+        },
+    ),
+    switch(
+        "strictatime",
+        Audience::Generic,
+        "flag of the mount: every access time; see noatime",
+        |options, _| {
+            (options.no_atime, options.strict_atime) = (false, true);
+            Ok(())
+        },
+    ),
+    flag!(
+        "nostrictatime",
+        Generic,
+        strict_atime = false,
+        "the opposite of strictatime (default)"
+    ),
+    flag!(
+        "nodiratime",
+        Generic,
+        no_dir_atime = true,
+        "flag of the mount: no access times of directories; see noatime"
+    ),
+    flag!(
+        "diratime",
+        Generic,
+        no_dir_atime = false,
+        "the opposite of nodiratime (default)"
+    ),
+    flag!(
+        "lazytime",
+        Generic,
+        lazy_time = true,
+        "flag of the mount: times are written later; those that are seen are kept by the filesystem below"
+    ),
+    flag!(
+        "nolazytime",
+        Generic,
+        lazy_time = false,
+        "the opposite of lazytime (default)"
+    ),
+    flag!(
+        "nosymfollow",
+        Generic,
+        no_symlinks = true,
+        "symbolic links are not followed (Linux 5.10), only read"
+    ),
+    flag!(
+        "symfollow",
+        Generic,
+        no_symlinks = false,
+        "they are (default)"
+    ),
+    flag!(
+        "silent",
+        Generic,
+        silent = true,
+        "the kernel says nothing of mounting in its log"
+    ),
+    flag!("loud", Generic, silent = false, "it may (default)"),
+    switch(
+        "mand",
+        Audience::Generic,
+        "refused: there are no mandatory locks on FUSE, nor anywhere since Linux 5.15",
+        |_, _| {
+            Err("there are no mandatory locks on FUSE (nor anywhere since Linux 5.15)".to_owned())
+        },
     ),
     flag!(
         "sync",
@@ -349,7 +448,7 @@ pub static TABLE: &[OptionSpec] = &[
         "remount",
         Generic,
         remount = true,
-        "change ro, nosuid, nodev, noexec and noatime of an existing mount"
+        "change the generic flags (ro, nosuid, ...) of an existing mount; its other options stay as they were"
     ),
     switch(
         "default_permissions",
@@ -364,14 +463,20 @@ pub static TABLE: &[OptionSpec] = &[
     ignored!("rootmode", "set by sharelens"),
     ignored!("max_read", "set by the kernel"),
     ignored!("blksize", "set by the kernel"),
-    ignored!("relatime", "access times are the backing filesystem's"),
-    ignored!("norelatime", "access times are the backing filesystem's"),
-    ignored!("strictatime", "access times are the backing filesystem's"),
-    ignored!("nostrictatime", "access times are the backing filesystem's"),
-    ignored!("lazytime", "times are the backing filesystem's"),
-    ignored!("nolazytime", "times are the backing filesystem's"),
-    ignored!("diratime", "access times are the backing filesystem's"),
-    ignored!("nodiratime", "access times are the backing filesystem's"),
+    ignored!("nomand", "no mandatory locks, as always"),
+    ignored!(
+        "norelatime",
+        "the kernel's default is relatime all the same"
+    ),
+    // FUSE keeps no versions; the filesystem below keeps its own, whatever is said here.
+    ignored!(
+        "iversion",
+        "versions of inodes are the backing filesystem's"
+    ),
+    ignored!(
+        "noiversion",
+        "versions of inodes are the backing filesystem's"
+    ),
     ignored!("auto", "mounted by mount -a"),
     ignored!("noauto", "not mounted by mount -a"),
     ignored!("nofail", "no error at boot when the source is missing"),
@@ -445,45 +550,4 @@ pub fn help() -> String {
     }
     text.push_str("\n\nOptions of fstab and systemd (defaults, noauto, nofail, user, _netdev, x-*, ...) are understood.");
     text
-}
-
-fn one_of<T: Copy>(value: &str, choices: &[(&str, T)]) -> Result<T, String> {
-    choices
-        .iter()
-        .find(|(name, _)| *name == value)
-        .map(|(_, choice)| *choice)
-        .ok_or_else(|| {
-            let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
-            format!("choose one of {}", names.join(", "))
-        })
-}
-
-fn seconds(value: &str) -> Result<Duration, String> {
-    value
-        .parse()
-        .ok()
-        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
-        .ok_or_else(|| "give seconds, such as 30 or 0.5".to_owned())
-}
-
-fn bytes(value: &str) -> Result<Bytes, String> {
-    let wrong = || "give bytes, such as 268435456 or 256M".to_owned();
-    let (digits, unit) = match value.char_indices().next_back() {
-        Some((at, suffix)) if suffix.is_ascii_alphabetic() => {
-            let shift = match suffix.to_ascii_uppercase() {
-                'K' => 10,
-                'M' => 20,
-                'G' => 30,
-                'T' => 40,
-                _ => return Err(wrong()),
-            };
-            (value.get(..at).unwrap_or_default(), 1u64 << shift)
-        }
-        _ => (value, 1),
-    };
-    let number: u64 = digits.parse().map_err(|_| wrong())?;
-    number
-        .checked_mul(unit)
-        .map(Bytes)
-        .ok_or_else(|| "more bytes than any machine has".to_owned())
 }

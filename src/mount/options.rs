@@ -8,6 +8,7 @@ use super::option_table::{Audience, TABLE};
 use crate::extent::Bytes;
 use log::LevelFilter;
 use std::num::NonZeroUsize;
+use std::path::PathBuf;
 use std::time::Duration;
 use thiserror::Error;
 
@@ -56,6 +57,16 @@ pub struct Options {
     pub no_exec: bool,
     /// `noatime`.
     pub no_atime: bool,
+    /// `strictatime`.
+    pub strict_atime: bool,
+    /// `nodiratime`.
+    pub no_dir_atime: bool,
+    /// `lazytime`.
+    pub lazy_time: bool,
+    /// `nosymfollow`.
+    pub no_symlinks: bool,
+    /// `silent`.
+    pub silent: bool,
     /// `sync`.
     pub synchronous: bool,
     /// `dirsync`.
@@ -94,6 +105,8 @@ pub struct Options {
     pub foreground: bool,
     /// `log=`; `RUST_LOG`, and then `info`, where not given.
     pub log: Option<LevelFilter>,
+    /// `log_file=`.
+    pub log_file: Option<PathBuf>,
 }
 
 impl Default for Options {
@@ -104,6 +117,11 @@ impl Default for Options {
             no_dev: false,
             no_exec: false,
             no_atime: false,
+            strict_atime: false,
+            no_dir_atime: false,
+            lazy_time: false,
+            no_symlinks: false,
+            silent: false,
             synchronous: false,
             dir_sync: false,
             allow_other: false,
@@ -123,6 +141,7 @@ impl Default for Options {
             max_age: Duration::ZERO,
             foreground: false,
             log: None,
+            log_file: None,
         }
     }
 }
@@ -156,6 +175,14 @@ pub enum OptionError {
         /// The value.
         value: String,
     },
+    /// No mount of this kind can have it.
+    #[error("the mount option {name} is not possible here: {reason}")]
+    Impossible {
+        /// The option.
+        name: &'static str,
+        /// Why.
+        reason: String,
+    },
     /// The value makes no sense.
     #[error("{name}={value}: {reason}")]
     Invalid {
@@ -177,6 +204,21 @@ fn did_you_mean(closest: Option<&'static str>) -> String {
 
 /// Prefixes of options that belong to fstab's readers (systemd, autofs, comments).
 const FSTAB_PREFIXES: &[&str] = &["x-", "X-", "comment=", "helper=", "uhelper=", "pri="];
+
+/// The options of these lists that hold for the life of the mount, each once in the order given,
+/// as [`Options::parse`] takes them.
+#[must_use]
+pub fn lasting(lists: &[String]) -> Vec<String> {
+    lists
+        .iter()
+        .flat_map(|list| split(list))
+        .filter(|item| {
+            let name = item.split('=').next().unwrap_or_default();
+            TABLE.iter().any(|spec| spec.name == name && spec.lasts())
+        })
+        .map(|item| item.replace('\\', "\\\\").replace(',', "\\,"))
+        .collect()
+}
 
 /// What to do with an option that is not known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -232,10 +274,16 @@ impl Options {
             }
             (_, value) => {
                 let value = value.unwrap_or_default();
-                (spec.set)(self, value).map_err(|reason| OptionError::Invalid {
-                    name: spec.name,
-                    value: value.to_owned(),
-                    reason,
+                (spec.set)(self, value).map_err(|reason| match spec.metavar {
+                    Some(_) => OptionError::Invalid {
+                        name: spec.name,
+                        value: value.to_owned(),
+                        reason,
+                    },
+                    None => OptionError::Impossible {
+                        name: spec.name,
+                        reason,
+                    },
                 })
             }
         }

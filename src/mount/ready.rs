@@ -9,10 +9,11 @@
 
 use super::places;
 use super::refusal::Refusal;
-use crate::sys::process::{Forked, fork_alone};
+use crate::sys::process::{Forked, fork_alone, leave_terminal};
+use crate::sys::reason;
 use nix::sys::wait::{WaitStatus, waitpid};
-use nix::unistd::{Pid, dup2_stderr, dup2_stdin, dup2_stdout, pipe, setsid};
-use std::fs::{File, OpenOptions};
+use nix::unistd::{Pid, pipe, setsid};
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -101,7 +102,7 @@ fn probe(mut serving: File, mut verdict: File, point: &Path, before: Option<u64>
     serving.read_exact(&mut byte).ok()?;
     // The kernel knows nothing of the new root yet, so that this asks the daemon.
     let unready = match std::fs::metadata(point) {
-        Err(error) => Some(error.to_string()),
+        Err(error) => Some(reason(&error).to_string()),
         Ok(now) if Some(now.dev()) == before => Some("nothing is mounted there".to_owned()),
         Ok(_) if places::is_dead(point) => Some("its daemon is gone".to_owned()),
         Ok(_) => None,
@@ -129,15 +130,5 @@ fn failure(daemon: Pid) -> Refusal {
             "the daemon was ended by {signal} before the mount was ready"
         )),
         _ => Refusal::AlreadySaid,
-    }
-}
-
-/// Points standard input, output and error to /dev/null.
-fn leave_terminal() {
-    let null = OpenOptions::new().read(true).write(true).open("/dev/null");
-    if let Ok(null) = null {
-        let _ = dup2_stdin(&null);
-        let _ = dup2_stdout(&null);
-        let _ = dup2_stderr(&null);
     }
 }

@@ -1,6 +1,7 @@
 //! Why a mount or unmount was refused: one sentence each, with what to do about it.
 
 use super::options::OptionError;
+use crate::sys::reason;
 use std::io;
 use std::path::PathBuf;
 use thiserror::Error;
@@ -25,7 +26,7 @@ pub enum Refusal {
         source_path: PathBuf,
     },
     /// The source cannot be opened.
-    #[error("the source {source_path:?} cannot be opened: {error}")]
+    #[error("the source {source_path:?} cannot be opened: {}", reason(.error))]
     SourceUnreadable {
         /// As it was given.
         source_path: PathBuf,
@@ -45,7 +46,7 @@ pub enum Refusal {
         point: PathBuf,
     },
     /// The mount point cannot be looked at.
-    #[error("the mount point {point:?} cannot be used: {error}")]
+    #[error("the mount point {point:?} cannot be used: {}", reason(.error))]
     PointUnreadable {
         /// As it was given.
         point: PathBuf,
@@ -93,6 +94,14 @@ pub enum Refusal {
         point: PathBuf,
         /// What it shows.
         shown: String,
+    },
+    /// Whoever serves it does not come back.
+    #[error(
+        "{path:?} does not answer: the daemon of a FUSE mount there is stopped, or waits for its disk; `sharelens umount --lazy MOUNTPOINT` takes the mount away"
+    )]
+    NotAnswering {
+        /// What was looked at.
+        path: PathBuf,
     },
     /// A mount of another kind died there.
     #[error("a dead mount ({kind}) covers {point:?}: unmount it first (umount {point:?})")]
@@ -174,7 +183,7 @@ pub enum Refusal {
     #[error("the daemon could not start")]
     AlreadySaid,
     /// Anything else that a system call said.
-    #[error("{context}: {error}")]
+    #[error("{context}: {}", reason(.error))]
     System {
         /// What was being done.
         context: String,

@@ -2,17 +2,17 @@
 
 use super::attach::{self, Mounted};
 use super::below;
-use super::options::{Blocks, Io, Options, Scan};
+use super::options::{Blocks, Io, Options, Scan, lasting};
 use super::places::Places;
 use super::ready::DaemonEnd;
 use super::refusal::Refusal;
-use super::{signals, systemd};
+use super::{Request, signals, systemd};
 use crate::fs::backing::{DiskBacking, Resolve};
 use crate::fs::device::DeviceTable;
 use crate::fs::{self, Inodes, Passthrough, Timeout};
 use crate::fuse::Adapter;
 use crate::sharing::Limits;
-use crate::sys::{lease, limits};
+use crate::sys::{lease, limits, reason};
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,7 +22,8 @@ use std::sync::{Arc, Weak};
 ///
 /// # Errors
 /// Why there was nothing to serve, or why serving ended early.
-pub(super) fn serve(places: Places, options: &Options, ready: DaemonEnd) -> Result<(), Refusal> {
+pub(super) fn serve(places: Places, request: &Request, ready: DaemonEnd) -> Result<(), Refusal> {
+    let options = &request.options;
     let signal_set = signals::block().map_err(Refusal::system("blocking signals"))?;
     std::env::set_current_dir("/").map_err(Refusal::system("leaving the working directory"))?;
     let descriptors = limits::raise_descriptors()
@@ -31,7 +32,7 @@ pub(super) fn serve(places: Places, options: &Options, ready: DaemonEnd) -> Resu
     log::debug!("up to {descriptors} open files");
 
     let threads = threads(options);
-    let filesystem = filesystem(&places, options, descriptors)?;
+    let filesystem = filesystem(&places, request, descriptors)?;
     let adapter = Adapter::new(Arc::clone(&filesystem));
     let notices = adapter.notices().clone();
     let Mounted {
@@ -75,7 +76,7 @@ pub(super) fn serve(places: Places, options: &Options, ready: DaemonEnd) -> Resu
             } else {
                 flag.store(true, Ordering::Relaxed);
                 if let Err(error) = on_failure.unmount(true) {
-                    log::error!("unmounting failed: {error}");
+                    log::error!("unmounting failed: {}", reason(&error));
                 }
             }
         })
@@ -85,7 +86,7 @@ pub(super) fn serve(places: Places, options: &Options, ready: DaemonEnd) -> Resu
     filesystem.directories().stop();
     // Whatever ended the session: a mount without a daemon would be left behind dead.
     if let Err(error) = attachment.unmount(true) {
-        log::error!("unmounting failed: {error}");
+        log::error!("unmounting failed: {}", reason(&error));
     }
     if failed.load(Ordering::Relaxed) {
         return Err(Refusal::NotReady(
@@ -104,7 +105,10 @@ fn settle_what_was_before(engine: Arc<fs::Engine>) -> io::Result<()> {
         .name("settle".to_owned())
         .spawn(move || {
             if let Err(error) = engine.start() {
-                log::warn!("what was changed before mounting could not be settled: {error}");
+                log::warn!(
+                    "what was changed before mounting could not be settled: {}",
+                    reason(&error)
+                );
             }
         })
         .map(drop)
@@ -113,16 +117,19 @@ fn settle_what_was_before(engine: Arc<fs::Engine>) -> io::Result<()> {
 /// Builds the filesystem on its engine, and the engine on the disk.
 fn filesystem(
     places: &Places,
-    options: &Options,
+    request: &Request,
     descriptors: u64,
 ) -> Result<Arc<Passthrough>, Refusal> {
     let build = || -> io::Result<Arc<Passthrough>> {
         let source = places.source.try_clone()?;
         let devices = Arc::new(DeviceTable::new(source.as_fd())?);
         if let Err(error) = devices.watch() {
-            log::info!("changes behind the mount are not watched: {error}");
+            log::info!(
+                "changes behind the mount are not watched: {}",
+                reason(error)
+            );
         }
-        let fs_options = fs_options(options, descriptors);
+        let fs_options = fs_options(request, descriptors);
         let inodes = Inodes::new(source, Arc::clone(&devices), fs_options.descriptors)
             .map_err(|error| io::Error::from_raw_os_error(error.errno()))?;
         let inodes = Arc::new(inodes);
@@ -130,7 +137,7 @@ fn filesystem(
         let resolver: Weak<dyn Resolve> =
             Arc::downgrade(&(Arc::clone(&inodes) as Arc<dyn Resolve>));
         backing.resolve_through(resolver);
-        let engine = fs::Engine::new(backing, limits_of(options));
+        let engine = fs::Engine::new(backing, limits_of(&request.options));
         Ok(Arc::new(Passthrough::new(inodes, fs_options, engine)))
     };
     build().map_err(Refusal::system(format!(
@@ -148,7 +155,8 @@ fn limits_of(options: &Options) -> Limits {
     }
 }
 
-fn fs_options(options: &Options, descriptors: u64) -> fs::Options {
+fn fs_options(request: &Request, descriptors: u64) -> fs::Options {
+    let options = &request.options;
     let default = fs::Options::default();
     fs::Options {
         attr_timeout: options
@@ -168,6 +176,7 @@ fn fs_options(options: &Options, descriptors: u64) -> fs::Options {
         passthrough: options.io != Io::Cached && attach::may_mount_directly(),
         exclusive_blocks: options.blocks == Blocks::Exclusive,
         list_xattrs: options.list_xattrs,
+        mounted_with: lasting(&request.given).join(","),
         descriptors: usize::try_from(descriptors / 4)
             .unwrap_or(usize::MAX)
             .clamp(64, 4096),

@@ -4,6 +4,7 @@
 //! ever runs.
 
 use super::umount::Attachment;
+use crate::sys::reason;
 use nix::sys::signal::{SigSet, Signal};
 use std::io;
 use std::time::Duration;
@@ -49,11 +50,14 @@ pub(super) fn watch(set: SigSet, attachment: Attachment) -> io::Result<()> {
 fn end(attachment: &Attachment) -> bool {
     super::systemd::notify("STOPPING=1");
     let gone = attachment.unmount(false).or_else(|error| {
-        log::warn!("the mount is in use ({error}): it goes with its last user");
+        log::warn!(
+            "the mount is in use ({}): it goes with its last user",
+            reason(&error)
+        );
         attachment.unmount(true)
     });
     if let Err(error) = gone {
-        log::error!("unmounting failed: {error}");
+        log::error!("unmounting failed: {}", reason(&error));
         return false;
     }
     // When nothing holds the mount any more, the process has ended long before this has passed.

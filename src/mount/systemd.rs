@@ -1,6 +1,7 @@
 //! Telling systemd how a service is doing (`sd_notify(3)`): one datagram to the socket that
 //! `NOTIFY_SOCKET` names.
 
+use crate::sys::reason;
 use std::ffi::OsStr;
 use std::io;
 use std::os::linux::net::SocketAddrExt;
@@ -12,7 +13,7 @@ pub(super) fn notify(state: &str) {
     if let Some(socket) = std::env::var_os("NOTIFY_SOCKET")
         && let Err(error) = send(&socket, state)
     {
-        log::warn!("telling systemd {state:?}: {error}");
+        log::warn!("telling systemd {state:?}: {}", reason(&error));
     }
 }
 

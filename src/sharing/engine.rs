@@ -13,6 +13,7 @@ use super::state::State;
 use super::stats::Stats;
 use super::sync::{Condvar, Mutex, MutexGuard};
 use crate::extent::{Bytes, ExtentMap, ShareSummary};
+use crate::sys::reason;
 use std::io;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -56,7 +57,7 @@ pub enum AskError {
     #[error("the file is gone")]
     Gone,
     /// The filesystem failed.
-    #[error(transparent)]
+    #[error("{}", reason(.0))]
     Io(#[from] io::Error),
 }
 

@@ -17,6 +17,7 @@ use super::state::State;
 use super::sync::Mutex;
 use super::walk::Opened;
 use crate::extent::{Extent, ExtentMap, FileOffset, MapBuilder, ShareSummary};
+use crate::sys::reason;
 use hashbrown::HashSet;
 use std::collections::BTreeSet;
 use std::io;
@@ -130,7 +131,7 @@ impl<B: Backing> Engine<B> {
             self.look_at_foreign(device)
         });
         if let Err(error) = ready {
-            log::debug!("settling {} files at once: {error}", files.len());
+            log::debug!("settling {} files at once: {}", files.len(), reason(&error));
             return settled;
         }
         for other in self.around_all(device, files) {
@@ -433,6 +434,6 @@ impl State {
 
 /// Nothing was found because something failed that has nothing to do with a single file.
 fn unlooked<T>(files: usize, error: &io::Error) -> Vec<Option<T>> {
-    log::debug!("looking at {files} files at once: {error}");
+    log::debug!("looking at {files} files at once: {}", reason(error));
     (0..files).map(|_| None).collect()
 }

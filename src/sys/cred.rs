@@ -13,7 +13,7 @@
 //! - whatever differs from the base state is held by a guard that restores it on drop and cannot
 //!   leave its thread, so it never leaks to the next request.
 
-use super::check;
+use super::{check, reason};
 use std::cell::Cell;
 use std::io;
 use std::marker::PhantomData;
@@ -256,7 +256,7 @@ impl Drop for AsCaller {
         if let Some(groups) = &self.groups
             && let Err(error) = set_groups(groups)
         {
-            log::error!("cannot give up a caller's groups: {error}");
+            log::error!("cannot give up a caller's groups: {}", reason(&error));
         }
     }
 }
@@ -318,7 +318,7 @@ impl Drop for KeepSetId {
         if self.raised
             && let Err(error) = base().capabilities.apply()
         {
-            log::error!("cannot give up CAP_FSETID: {error}");
+            log::error!("cannot give up CAP_FSETID: {}", reason(&error));
         }
     }
 }

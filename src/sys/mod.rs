@@ -20,6 +20,7 @@ pub mod limits;
 pub mod listing;
 pub mod peers;
 pub mod process;
+pub mod reason;
 pub mod refresh;
 pub mod statfs;
 pub mod sync;
@@ -27,6 +28,7 @@ pub mod version;
 pub mod xattr;
 pub mod xfs;
 
+pub use reason::reason;
 use std::io;
 
 /// The result of a call that returns -1 and sets `errno` on failure.

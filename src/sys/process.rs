@@ -1,6 +1,7 @@
 //! Calls about the process itself.
 
-use nix::unistd::{ForkResult, Pid, fork};
+use nix::unistd::{ForkResult, Pid, dup2_stderr, dup2_stdin, dup2_stdout, fork};
+use std::fs::OpenOptions;
 use std::io;
 
 /// Which side of a fork this is.
@@ -26,5 +27,15 @@ pub fn fork_alone() -> io::Result<Forked> {
     match unsafe { fork() }? {
         ForkResult::Parent { child } => Ok(Forked::Parent(child)),
         ForkResult::Child => Ok(Forked::Child),
+    }
+}
+
+/// Points standard input, output and error to /dev/null.
+pub fn leave_terminal() {
+    let null = OpenOptions::new().read(true).write(true).open("/dev/null");
+    if let Ok(null) = null {
+        let _ = dup2_stdin(&null);
+        let _ = dup2_stdout(&null);
+        let _ = dup2_stderr(&null);
     }
 }

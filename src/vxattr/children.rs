@@ -99,6 +99,14 @@ fn push_line(line: &mut Text, child: &Child<'_>) {
     line.push(b"\n");
 }
 
+/// A name as `children` writes it, for wherever a person or a script reads names.
+#[must_use]
+pub fn printable(name: &[u8]) -> String {
+    let mut text = Text::default();
+    push_name(&mut text, name);
+    String::from_utf8_lossy(&text).into_owned()
+}
+
 /// Backslash, newline and whatever is not printable UTF-8 become `\ooo`, byte by byte, so that a
 /// name can neither end its line nor play tricks on a terminal.
 fn push_name(line: &mut Text, name: &[u8]) {

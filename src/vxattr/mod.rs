@@ -9,7 +9,7 @@ mod name;
 mod text;
 mod value;
 
-pub use children::{Child, ChildKind, Children, parse_children};
+pub use children::{Child, ChildKind, Children, parse_children, printable};
 pub use map::map;
 pub use name::{Kind, Name, PREFIX, Parsed, Question};
 pub use text::Text;

@@ -1,15 +1,14 @@
 //! The filesystem below.
 
 use super::Finding;
-use crate::cli::{Failure, direct};
+use crate::cli::{Failure, direct, named, output};
 use crate::fs::device::DeviceTable;
 use crate::mount::{ask, mountinfo};
 use crate::sharing::DeviceIndex;
 use crate::sys::statfs::{self, FilesystemKind};
-use crate::sys::xfs;
+use crate::sys::{reason, xfs};
 use crate::vxattr::Name;
-use nix::fcntl::{OFlag, open};
-use nix::sys::stat::Mode;
+use std::fmt::Display;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
@@ -17,9 +16,17 @@ use std::path::{Path, PathBuf};
 const TRIED: usize = 1000;
 
 pub(super) fn findings(path: &Path) -> Result<Vec<Finding>, Failure> {
-    let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
-    let fd = open(path, flags, Mode::empty())
-        .map_err(|errno| Failure::Sentence(format!("{}: {}", path.display(), errno.desc())))?;
+    let refused =
+        |reason: &dyn Display| Failure::Sentence(format!("{}: {reason}", output::shown(path)));
+    let fd: OwnedFd = match named::open_file_or_directory(path) {
+        Ok(Ok(file)) => file.into(),
+        Ok(Err(what)) => {
+            return Err(refused(&format!(
+                "is {what}; give a directory or a regular file"
+            )));
+        }
+        Err(error) => return Err(refused(&reason(&error))),
+    };
     let mount = mountinfo::holding(&fd)?;
     let kind = mount
         .as_ref()
@@ -39,10 +46,33 @@ pub(super) fn findings(path: &Path) -> Result<Vec<Finding>, Failure> {
         }
         return Ok(findings);
     }
+    if let Some(finding) = without_disk(kind) {
+        findings.push(finding);
+        return Ok(findings);
+    }
     findings.extend(sharing(&fd, kind)?);
     findings.push(fiemap(path));
     findings.push(watch(fd.as_fd()));
     Ok(findings)
+}
+
+/// Filesystems that keep nothing on a disk.
+fn without_disk(kind: &str) -> Option<Finding> {
+    let means = match kind {
+        "tmpfs" | "ramfs" | "hugetlbfs" | "devtmpfs" => {
+            "its files are in memory and share no blocks: a mount works, and every number is absent (ENODATA)"
+        }
+        "proc" | "sysfs" | "cgroup" | "cgroup2" | "debugfs" | "tracefs" | "securityfs"
+        | "configfs" | "devpts" | "mqueue" | "bpf" | "pstore" | "efivarfs" | "fusectl"
+        | "binfmt_misc" | "autofs" => "the kernel makes it up: there are no files with storage",
+        _ => return None,
+    };
+    Some(Finding::missing(
+        "filesystem",
+        kind,
+        means,
+        "give a directory on a disk, of XFS or btrfs: `findmnt -t xfs,btrfs` shows where they are",
+    ))
 }
 
 fn sharing(fd: &OwnedFd, kind: &str) -> Result<Vec<Finding>, Failure> {
@@ -57,8 +87,8 @@ fn sharing(fd: &OwnedFd, kind: &str) -> Result<Vec<Finding>, Failure> {
                 Finding::limited(
                     what,
                     "XFS without reflink",
-                    "nothing can be shared: every answer is 0",
-                    "make the filesystem with mkfs.xfs -m reflink=1",
+                    "its files cannot share blocks: of each, shared_bytes is 0 and exclusive_bytes all of it, which is right and stays so; `cp` copies, and `sharelens clone` fails",
+                    "reflink cannot be switched on later: make a new filesystem (mkfs.xfs -m reflink=1, the default since xfsprogs 5.1) and move the files there",
                 )
             });
             let groups = geometry.groups;
@@ -103,8 +133,8 @@ fn sharing(fd: &OwnedFd, kind: &str) -> Result<Vec<Finding>, Failure> {
         FilesystemKind::Other(_) => findings.push(Finding::limited(
             what,
             kind,
-            "not known to share blocks between files: expect answers of 0, or none at all",
-            "use XFS with reflink=1, or btrfs",
+            "not known to share blocks between files: expect shared_bytes of 0, or no numbers at all",
+            "to share blocks, use XFS with reflink=1, or btrfs",
         )),
     }
     Ok(findings)
@@ -130,7 +160,7 @@ fn fiemap(path: &Path) -> Finding {
         ),
         Err(error) => Finding::limited(
             what,
-            format!("{}: {error}", file.display()),
+            format!("{}: {}", output::shown(&file), reason(&error)),
             "this file could not be asked",
             "run `sharelens doctor` on another file",
         ),
@@ -154,7 +184,7 @@ fn watch(fd: BorrowedFd<'_>) -> Finding {
     // As the mount does it: on btrfs the whole filesystem, whichever subvolume this is.
     let table = match DeviceTable::new(fd) {
         Ok(table) => table,
-        Err(error) => return unwatched(what, error.to_string()),
+        Err(error) => return unwatched(what, reason(&error).to_string()),
     };
     match table.watch() {
         Ok(_) if table.is_watched(DeviceIndex(0)) => Finding::good(
@@ -163,7 +193,7 @@ fn watch(fd: BorrowedFd<'_>) -> Finding {
             "changes behind the mount are in the answers at once and in names and attributes a millisecond later; the kernel is let to believe those for an hour. Not seen: deduplication and stores through mappings of files that others keep open, defragmentation and balance (`sharelens refresh`, max_trust=S)",
         ),
         Ok(_) => unwatched(what, "refused by the filesystem".to_owned()),
-        Err(error) => unwatched(what, error.to_string()),
+        Err(error) => unwatched(what, reason(error).to_string()),
     }
 }
 

@@ -2,10 +2,12 @@
 
 use super::Finding;
 use crate::mount::attach;
-use crate::sys::fanotify;
+use crate::mount::logging::SYSTEM_LOG;
+use crate::sys::{fanotify, reason};
 use nix::sys::resource::{Resource, getrlimit};
 use nix::unistd::geteuid;
 use std::fs::OpenOptions;
+use std::os::unix::net::UnixDatagram;
 
 /// Below this many open files the store of descriptors gets tight for an ordinary user.
 const FEW_DESCRIPTORS: u64 = 4096;
@@ -30,6 +32,7 @@ pub(super) fn findings() -> Vec<Finding> {
         users(has(capabilities, CAP_SETUID) && has(capabilities, CAP_FOWNER)),
         watching(),
         descriptors(),
+        system_log(),
     ]
 }
 
@@ -92,7 +95,7 @@ fn device() -> Finding {
         ),
         Err(error) => Finding::missing(
             what,
-            error.to_string(),
+            reason(&error).to_string(),
             "sharelens cannot mount; `show`, `clone` and `doctor` work all the same",
             "modprobe fuse; in a container, start it with --device /dev/fuse and the capability SYS_ADMIN",
         ),
@@ -234,9 +237,27 @@ fn watching() -> Finding {
         ),
         Err(error) => Finding::limited(
             what,
-            error.to_string(),
+            reason(&error).to_string(),
             "a change behind the mount to a file is seen by its ctime at the next question; one to a file that shares with it is not",
             "mount as root on a kernel of version 5.17 or later, use max_trust=S, or run `sharelens umount` and mount again after such changes",
+        ),
+    }
+}
+
+fn system_log() -> Finding {
+    let what = "system log";
+    let reached = UnixDatagram::unbound().and_then(|socket| socket.connect(SYSTEM_LOG));
+    match reached {
+        Ok(()) => Finding::good(
+            what,
+            SYSTEM_LOG,
+            "takes what a mount in the background has to say",
+        ),
+        Err(error) => Finding::limited(
+            what,
+            format!("{SYSTEM_LOG}: {}", reason(&error)),
+            "what a mount in the background has to say is lost until there is one",
+            "mount with log_file=PATH or in the foreground (-f), or start one (systemd-journald, rsyslog)",
         ),
     }
 }
