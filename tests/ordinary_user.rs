@@ -203,6 +203,8 @@ mod user {
     use nix::fcntl::{AT_FDCWD, FallocateFlags, RenameFlags, fallocate, renameat2};
     use nix::sys::stat::Mode;
     use nix::unistd::{Whence, lseek64};
+    use rand::{Rng, SeedableRng};
+    use rand_chacha::ChaCha8Rng;
     use std::fs::{self, File, OpenOptions};
     use std::io::Read;
     use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
@@ -389,6 +391,20 @@ mod user {
         becomes(&view.join("b"), (MIB / 2 - 65536) as u64);
     }
 
+    /// Has root make the kernel forget every inode that nothing uses.
+    fn kernel_forgets() {
+        let please = source(super::FORGET).join(super::PLEASE);
+        fs::write(&please, "").unwrap();
+        let started = Instant::now();
+        while please.exists() {
+            assert!(
+                started.elapsed() < Duration::from_secs(60),
+                "root did not answer"
+            );
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     #[test]
     #[ignore = "runs as an ordinary user, started by root's tests"]
     fn what_the_kernel_forgets_is_written_back_before_it_stops_counting() {
@@ -403,15 +419,7 @@ mod user {
         assert_eq!(number(&view.join("b"), "exclusive_bytes").unwrap(), 0);
         // Aligned with the item on btrfs, so that nothing of it stays shared.
         write_at(&view.join("b"), 0, &content(2, MIB));
-        fs::write(source.join(super::PLEASE), "").unwrap();
-        let started = Instant::now();
-        while source.join(super::PLEASE).exists() {
-            assert!(
-                started.elapsed() < Duration::from_secs(60),
-                "root did not answer"
-            );
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        kernel_forgets();
         assert_eq!(
             number(&view.join("a"), "exclusive_bytes").unwrap(),
             MIB as u64
@@ -811,6 +819,114 @@ mod user {
         drop(mounted);
         for name in ["secret", "closed"] {
             fs::set_permissions(source.join(name), fs::Permissions::from_mode(0o755)).unwrap();
+        }
+    }
+
+    /// What lies in a directory: files (of several links counted once), directories, bytes.
+    fn recount(dir: &Path) -> [u64; 3] {
+        let mut seen = std::collections::BTreeMap::new();
+        let (mut dirs, mut next) = (0, vec![dir.to_owned()]);
+        while let Some(dir) = next.pop() {
+            for entry in fs::read_dir(dir).unwrap() {
+                let path = entry.unwrap().path();
+                let meta = fs::symlink_metadata(&path).unwrap();
+                if meta.is_dir() {
+                    dirs += 1;
+                    next.push(path);
+                } else if meta.is_file() {
+                    seen.insert(meta.ino(), path);
+                }
+            }
+        }
+        let bytes = seen.values().map(|path| truth::numbers(path).bytes).sum();
+        [seen.len() as u64, dirs, bytes]
+    }
+
+    #[test]
+    #[ignore = "runs as an ordinary user, started by root's tests"]
+    fn totals_are_exact_in_random_histories() {
+        random_history("totals-random", "");
+    }
+
+    /// Nothing is read again because of its age: what is known of names must be right by itself.
+    #[test]
+    #[ignore = "runs as an ordinary user, started by root's tests"]
+    fn totals_are_exact_in_random_histories_without_reading_again() {
+        random_history("totals-once", "entry_timeout=3600,attr_timeout=3600");
+    }
+
+    fn random_history(name: &str, options: &str) {
+        let source = source(name);
+        let scratch = Scratch::new(&format!("user-{name}"));
+        let mounted = mount(&source, &scratch, options);
+        let view = mounted.path();
+        let seed = rand::random();
+        println!("seed {seed}");
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        let mut dirs = vec![PathBuf::new()];
+        let mut files: Vec<PathBuf> = Vec::new();
+        for step in 0..240_usize {
+            let dir = dirs[random.random_range(0..dirs.len())].clone();
+            let new = dir.join(format!("n{step}"));
+            let pick = random.random_range(0..files.len().max(1));
+            let some = files.get(pick).cloned();
+            match (random.random_range(0..10), some) {
+                (0, _) => {
+                    fs::create_dir(view.join(&new)).unwrap();
+                    dirs.push(new);
+                }
+                (1..=2, Some(file)) => {
+                    fs::copy(view.join(file), view.join(&new)).unwrap();
+                    files.push(new);
+                }
+                (3, Some(file)) => {
+                    fs::hard_link(view.join(file), view.join(&new)).unwrap();
+                    files.push(new);
+                }
+                (4, Some(file)) => {
+                    fs::rename(view.join(file), view.join(&new)).unwrap();
+                    files[pick] = new;
+                }
+                (5, Some(file)) => {
+                    fs::remove_file(view.join(file)).unwrap();
+                    files.swap_remove(pick);
+                }
+                (6, _) => {
+                    // A directory with all that is in it, to where it does not stand below itself.
+                    let from = dirs[random.random_range(0..dirs.len())].clone();
+                    if from.as_os_str().is_empty() || new.starts_with(&from) {
+                        continue;
+                    }
+                    fs::rename(view.join(&from), view.join(&new)).unwrap();
+                    for path in dirs.iter_mut().chain(&mut files) {
+                        if let Ok(below) = path.strip_prefix(&from) {
+                            *path = if below.as_os_str().is_empty() {
+                                new.clone()
+                            } else {
+                                new.join(below)
+                            };
+                        }
+                    }
+                }
+                (7, Some(file)) => {
+                    let at = random.random_range(0..20) * 4096;
+                    write_at(&view.join(file), at, &content(step as u64, 9000));
+                }
+                _ => {
+                    fs::write(view.join(&new), content(step as u64, 5000 + step * 100)).unwrap();
+                    files.push(new);
+                }
+            }
+            if step % 40 == 39 {
+                kernel_forgets();
+            }
+            if step % 3 == 0 {
+                let dir = &dirs[random.random_range(0..dirs.len())];
+                let asked = view.join(dir);
+                let totals = ["files", "dirs", "bytes"].map(|name| number(&asked, name).unwrap());
+                let wanted = recount(&source.join(dir));
+                assert_eq!(totals, wanted, "seed {seed}, step {step}, {dir:?}");
+            }
         }
     }
 

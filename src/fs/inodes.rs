@@ -421,8 +421,15 @@ impl Resolve for Inodes {
     }
 
     fn open_directory(&self, directory: FileKey) -> io::Result<OwnedFd> {
+        const FLAGS: i32 = libc::O_RDONLY | libc::O_DIRECTORY;
         let fd = self.fd_as_met(directory)?;
-        self.with_room(|| at::reopen(fd.as_fd(), libc::O_RDONLY | libc::O_DIRECTORY))
+        match self.with_room(|| at::reopen(fd.as_fd(), FLAGS | libc::O_NOATIME)) {
+            // Only the owner may leave the access time alone.
+            Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
+                self.with_room(|| at::reopen(fd.as_fd(), FLAGS))
+            }
+            opened => opened,
+        }
     }
 
     fn met(&self, directory: FileKey, name: &CStr, key: FileKey) {
