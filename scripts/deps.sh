@@ -6,7 +6,7 @@ set -eu
 # program:package
 needed="mkfs.xfs:xfsprogs mkfs.btrfs:btrfs-progs mkfs.ext4:e2fsprogs fusermount3:fuse3
     getfattr:attr getfacl:acl losetup:mount findmnt:util-linux git:git sqlite3:sqlite3 rsync:rsync tar:tar
-    setpriv:util-linux gio:libglib2.0-bin cc:gcc lsattr:e2fsprogs pg_ctlcluster:postgresql $*"
+    setpriv:util-linux gio:libglib2.0-bin cc:gcc lsattr:e2fsprogs automount:autofs pg_ctlcluster:postgresql $*"
 
 PATH="$PATH:/usr/sbin:/sbin"
 packages=

@@ -17,6 +17,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 const HELPER: &str = env!("CARGO_BIN_EXE_mount-sharelens");
 const NAMES: [&str; 2] = ["/sbin/mount.sharelens", "/sbin/mount.fuse.sharelens"];
@@ -326,4 +327,89 @@ fn what_a_remount_cannot_change_is_refused_and_what_holds_already_is_no_change()
     );
     assert!(has(&flags(&point).0, "rw"));
     run("umount", [text(&point)]);
+}
+
+/// automount in the foreground, ended on drop.
+struct Automount(std::process::Child);
+
+impl Drop for Automount {
+    fn drop(&mut self) {
+        let pid = nix::unistd::Pid::from_raw(self.0.id().try_into().unwrap());
+        let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM);
+        let begun = Instant::now();
+        while self.0.try_wait().unwrap().is_none() {
+            if begun.elapsed() > Duration::from_secs(20) {
+                let _ = self.0.kill();
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < Duration::from_secs(30), "not {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn autofs_mounts_at_first_use_and_unmounts_what_nobody_uses() {
+    let Some(image) = Image::xfs() else { return };
+    let device = Path::new("/dev/autofs").exists();
+    if !common::have("automount") || !common::need(device, "/dev/autofs") {
+        return;
+    }
+    let _installed = Installed::new();
+    let (tree, etc) = (image.tree(), image.beside("etc"));
+    write_synced(&tree.join("file"), 1, 5000);
+    let (views, direct) = (image.beside("views"), image.beside("direct"));
+    let write = |name: &str, line: String| fs::write(etc.join(name), line + "\n").unwrap();
+    write(
+        "master",
+        format!(
+            "{} file:{etc}/views --timeout=2\n/- file:{etc}/direct --timeout=2",
+            text(&views),
+            etc = text(&etc)
+        ),
+    );
+    let entry = format!("-fstype=sharelens,wait=5 :{}", text(&tree));
+    write("views", format!("view {entry}"));
+    write("direct", format!("{} {entry}", text(&direct)));
+    let automount = Command::new("automount")
+        .args(["--foreground", "--dont-check-daemon"])
+        .args([
+            "--pid-file",
+            text(&etc.join("pid")),
+            text(&etc.join("master")),
+        ])
+        .stderr(fs::File::create(etc.join("log")).unwrap())
+        .spawn()
+        .unwrap();
+    let _automount = Automount(automount);
+    wait_until("started", || {
+        [&views, &direct].map(|place| mount_type(place))
+            == [Some("autofs".into()), Some("autofs".into())]
+    });
+    for (place, covers) in [(views.join("view"), None), (direct, Some("autofs"))] {
+        for _ in 0..2 {
+            let said = try_run("timeout", ["20", "cat", text(&place.join("file"))]);
+            assert!(said.ok() && said.stdout.len() > 1000, "{place:?}: {said:?}");
+            assert_eq!(mount_type(&place).as_deref(), Some("fuse.sharelens"));
+            let bytes = try_run(
+                "timeout",
+                [
+                    "20",
+                    "getfattr",
+                    "--only-values",
+                    "-n",
+                    "user.reflink.bytes",
+                    text(&place.join("file")),
+                ],
+            );
+            assert_eq!(bytes.stdout, "8192", "{bytes:?}");
+            wait_until("unmounted", || mount_type(&place).as_deref() == covers);
+        }
+    }
 }

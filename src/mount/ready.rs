@@ -47,9 +47,6 @@ pub(super) fn split(point: &Path, background: bool) -> io::Result<Split> {
     let is_daemon = matches!(forked, Forked::Child) == background;
     if is_daemon {
         drop((serving_read, verdict_write));
-        if background {
-            setsid()?;
-        }
         return Ok(Split::Daemon(DaemonEnd {
             serving: serving_write,
             verdict: verdict_read,
@@ -88,8 +85,14 @@ impl DaemonEnd {
                 let _ = waitpid(prober, None);
             }
             // In the background it does so too, so that everything said so far has reached its
-            // terminal before it exits.
-            None if ready => leave_terminal(),
+            // terminal before it exits. Only now may the daemon leave the process group: automount
+            // lets its own alone through to a place that it has not mounted yet.
+            None if ready => {
+                if let Err(errno) = setsid() {
+                    log::warn!("staying in the session of the terminal: {}", errno.desc());
+                }
+                leave_terminal();
+            }
             None => {}
         }
         ready
