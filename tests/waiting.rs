@@ -62,7 +62,12 @@ fn a_daemon_that_is_stopped_is_said_not_to_answer() {
     let point = mounted.path();
     let stopped = Stopped::new(&mounted);
     let sentence = format!("{point:?} does not answer");
-    let commands: [&[&str]; 7] = [
+    let inside = point.join("dir/file");
+    let inside = text(&inside);
+    let commands: [&[&str]; 10] = [
+        &["show", "/etc/passwd", inside],
+        &["refresh", inside],
+        &["clone", "/etc/passwd", inside],
         &["status", text(point)],
         &["mount", text(&tree), text(point)],
         &["mount", text(point), text(&other)],
@@ -90,11 +95,13 @@ fn a_daemon_that_is_stopped_is_said_not_to_answer() {
 #[test]
 fn a_mount_whose_daemon_is_stopped_can_be_taken_away() {
     let Some(image) = Image::xfs() else { return };
-    let mounted = Mounted::at(&image.tree(), &image.beside("view")).mount();
-    let _stopped = Stopped::new(&mounted);
-    let said = call(&["umount", "--lazy", text(mounted.path())]);
-    assert!(said.ok(), "{said:?}");
-    assert_eq!(mount_type(mounted.path()), None);
+    for lazily in [&["--lazy"][..], &[]] {
+        let mounted = Mounted::at(&image.tree(), &image.beside("view")).mount();
+        let _stopped = Stopped::new(&mounted);
+        let said = call(&[&["umount"], lazily, &[text(mounted.path())]].concat());
+        assert!(said.ok(), "{said:?}");
+        assert_eq!(mount_type(mounted.path()), None);
+    }
 }
 
 #[test]

@@ -9,7 +9,7 @@
 //! is ever replaced.
 
 use super::{Failure, Outcome, named, output};
-use crate::mount::ask;
+use crate::mount::{answering, ask};
 use crate::sys::{clone as sys_clone, data, reason};
 use crate::vxattr::Name;
 use clap::Args;
@@ -46,6 +46,7 @@ const FIRST: usize = 1 << 20;
 const PIECE: usize = 1 << 30;
 
 pub(crate) fn run(arguments: &Arguments) -> Outcome {
+    answering::check_around([&arguments.source, &arguments.target])?;
     let target = final_name(&arguments.source, &arguments.target)?;
     let source = match named::open_file(&arguments.source) {
         Ok(Ok(source)) => source,

@@ -1,6 +1,7 @@
 //! `sharelens refresh`.
 
 use super::{Failure, Outcome, named};
+use crate::mount::answering;
 use crate::sys::{reason, refresh};
 use clap::Args;
 use std::io;
@@ -20,6 +21,7 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Outcome {
+    answering::check_around(&arguments.paths)?;
     arguments.paths.iter().try_for_each(|path| {
         forget(path).map_err(|error| Failure::Sentence(format!("{path:?}: {}", explain(&error))))
     })

@@ -4,7 +4,7 @@ use super::output::{self, Table};
 use super::source::in_mount;
 use super::{Failure, Outcome, direct, named, peers};
 use crate::extent::ShareSummary;
-use crate::mount::ask;
+use crate::mount::{answering, ask};
 use crate::sys::reason;
 use crate::vxattr::Name;
 use clap::Args;
@@ -41,6 +41,7 @@ const BYTES: [&str; 3] = ["bytes", "shared_bytes", "exclusive_bytes"];
 const COUNTS: [&str; 2] = ["extents", "shared_extents"];
 
 pub(crate) fn run(arguments: &Arguments) -> Outcome {
+    answering::check_around(&arguments.paths)?;
     if arguments.peers {
         return peers::run(&arguments.paths, arguments.json);
     }

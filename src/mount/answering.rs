@@ -10,9 +10,10 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::statvfs::statvfs;
 use nix::sys::wait::waitpid;
 use nix::unistd::pipe;
+use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::AsFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// How long a daemon may take for the simplest question, in milliseconds. A disk that is asked for
 /// much takes a second or two.
@@ -38,6 +39,26 @@ pub fn check(path: &Path) -> Result<(), Refusal> {
             Ok(())
         }
     }
+}
+
+/// Looks whether the FUSE mounts above these paths answer, however many paths there are. Must be
+/// called while the process has one thread.
+///
+/// # Errors
+/// [`Refusal::NotAnswering`] for the first that does not.
+pub fn check_around<'a>(paths: impl IntoIterator<Item = &'a PathBuf>) -> Result<(), Refusal> {
+    let mounts: Vec<_> = mountinfo::read()
+        .unwrap_or_default()
+        .into_iter()
+        .filter(|entry| entry.kind.starts_with("fuse"))
+        .map(|entry| entry.point)
+        .collect();
+    let mut above = BTreeSet::new();
+    for path in paths {
+        let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
+        above.extend(mounts.iter().filter(|point| path.starts_with(point)));
+    }
+    above.into_iter().try_for_each(|point| check(point))
 }
 
 fn answers(path: &Path) -> io::Result<bool> {
