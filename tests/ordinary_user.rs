@@ -930,6 +930,52 @@ mod user {
         }
     }
 
+    /// What is there all the time counts once, while it moves through the mount.
+    #[test]
+    #[ignore = "runs as an ordinary user, started by root's tests"]
+    fn what_moves_during_questions_counts_once() {
+        let source = source("totals-moving");
+        for dir in ["a/x/deep", "b", "c"] {
+            fs::create_dir_all(source.join(dir)).unwrap();
+        }
+        for number in 0..40 {
+            let dir = ["a/x", "a/x/deep"][number % 2];
+            let path = source.join(dir).join(format!("f{number}"));
+            fs::write(path, content(number as u64, 5000)).unwrap();
+        }
+        let scratch = Scratch::new("user-totals-moving");
+        for options in ["", "entry_timeout=0"] {
+            let mounted = mount(&source, &scratch, options);
+            let view = mounted.path();
+            let done = std::sync::atomic::AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                let mover = scope.spawn(|| {
+                    let mut moves = 0_usize;
+                    while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                        let at = |turn: usize| ["a", "b", "c"][turn % 3];
+                        let dirs = [moves, moves + 1].map(|turn| view.join(at(turn)).join("x"));
+                        fs::rename(&dirs[0], &dirs[1]).unwrap();
+                        let file = dirs[1].join("deep/f1");
+                        fs::rename(&file, dirs[1].join("f1")).unwrap();
+                        fs::rename(dirs[1].join("f1"), &file).unwrap();
+                        moves += 1;
+                    }
+                    while moves % 3 != 0 {
+                        let at = |turn: usize| view.join(["a", "b", "c"][turn % 3]).join("x");
+                        fs::rename(at(moves), at(moves + 1)).unwrap();
+                        moves += 1;
+                    }
+                });
+                let started = Instant::now();
+                while started.elapsed() < Duration::from_secs(2) && !mover.is_finished() {
+                    let totals = ["files", "dirs", "bytes"].map(|name| number(view, name).unwrap());
+                    assert_eq!(totals, [40, 5, 40 * 8192], "with {options:?}");
+                }
+                done.store(true, std::sync::atomic::Ordering::Relaxed);
+            });
+        }
+    }
+
     /// The user's `du` of a mount, of the plain directory, and the paths of peers.
     #[test]
     #[ignore = "runs as an ordinary user, started by root's tests"]
