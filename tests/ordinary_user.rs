@@ -813,13 +813,19 @@ mod user {
         let view = mounted.path();
         let totals = ["files", "dirs", "bytes"].map(|name| number(view, name).unwrap());
         assert_eq!(totals, [2, 1, 8192]);
+        // Who shares may be among what is left out.
+        assert_eq!(number(&view.join("file"), "peers").unwrap(), 0);
+        sh(view, "cp file clone");
+        assert_eq!(errno(number(&view.join("file"), "peers")), libc::ENODATA);
+        assert!(!text(&view.join("file"), "json").unwrap().contains("peers"));
+        for name in ["secret", "closed"] {
+            fs::set_permissions(view.join(name), fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        shows(view, [4, 1, 4 * 8192]);
+        assert_eq!(number(&view.join("file"), "peers").unwrap(), 1);
         let stats: serde_json::Value = serde_json::from_str(&text(view, "stats").unwrap()).unwrap();
         assert!(stats["scan"]["unreadable_files"].as_u64().unwrap() >= 1);
         assert!(stats["scan"]["unreadable_directories"].as_u64().unwrap() >= 1);
-        drop(mounted);
-        for name in ["secret", "closed"] {
-            fs::set_permissions(source.join(name), fs::Permissions::from_mode(0o755)).unwrap();
-        }
     }
 
     /// What lies in a directory: files (of several links counted once), directories, bytes.
@@ -960,7 +966,7 @@ mod user {
                         fs::rename(dirs[1].join("f1"), &file).unwrap();
                         moves += 1;
                     }
-                    while moves % 3 != 0 {
+                    while !moves.is_multiple_of(3) {
                         let at = |turn: usize| view.join(["a", "b", "c"][turn % 3]).join("x");
                         fs::rename(at(moves), at(moves + 1)).unwrap();
                         moves += 1;

@@ -78,7 +78,7 @@ fn explain(error: &io::Error, mount: Option<&Path>) -> String {
     let scanned = || matches!(ask::scan(mount, false), Ok(Scan::Known));
     match error.raw_os_error() {
         Some(libc::ENODATA) if scanned() => {
-            "not known: only root can read which extents these files hold".to_owned()
+            "not known: something in the mount may not be read, or only root can tell which extents it holds".to_owned()
         }
         Some(libc::ENODATA) => format!(
             "not known before the whole mount was scanned: `sharelens scan {}` does that",

@@ -159,7 +159,14 @@ impl<B: Walk> Directories<B> {
         let mut tree = self.tree.lock();
         tree.learn_space(directory.device, space);
         tree.watch(directory);
-        let asking = self.ask(&mut tree, directory);
+        let asking = self.ask(&mut tree, directory, true);
+        (asking, tree.tick())
+    }
+
+    /// The same about a directory that is known, without having old listings read again.
+    pub(super) fn begin_as_is(&self, directory: FileKey) -> (Asking<'_>, Tick) {
+        let mut tree = self.tree.lock();
+        let asking = self.ask(&mut tree, directory, false);
         (asking, tree.tick())
     }
 

@@ -40,7 +40,8 @@ struct Pass {
 
 /// A question that is being answered. It ends when this is dropped.
 pub(super) struct Asking<'a> {
-    passes: &'a Passes,
+    /// `None` where it has no part in a pass.
+    passes: Option<&'a Passes>,
     directory: FileKey,
 }
 
@@ -64,13 +65,12 @@ impl<B: Walk> Directories<B> {
             .any(|pass| pass.began.elapsed() < every)
     }
 
-    /// A question begins about all that is below a directory.
-    pub(super) fn ask(&self, tree: &mut Tree, directory: FileKey) -> Asking<'_> {
-        let asking = Asking {
-            passes: &self.passes,
-            directory,
-        };
-        if self.passes.every.get().is_none() {
+    /// A question begins about all that is below a directory; with `again`, what is too old is to
+    /// be read again.
+    pub(super) fn ask(&self, tree: &mut Tree, directory: FileKey, again: bool) -> Asking<'_> {
+        let passes = (again && self.passes.every.get().is_some()).then_some(&self.passes);
+        let asking = Asking { passes, directory };
+        if passes.is_none() {
             return asking;
         }
         let young = self.is_young(tree, directory);
@@ -102,17 +102,23 @@ impl<B: Walk> Directories<B> {
 impl Asking<'_> {
     /// Everything below was settled.
     pub(super) fn finished(&self) {
-        if let Some(pass) = self.passes.of.lock().get_mut(&self.directory) {
-            pass.finished = true;
+        self.note(|pass| pass.finished = true);
+    }
+
+    fn note(&self, what: impl FnOnce(&mut Pass)) {
+        if let Some(passes) = self.passes
+            && let Some(pass) = passes.of.lock().get_mut(&self.directory)
+        {
+            what(pass);
         }
     }
 }
 
 impl Drop for Asking<'_> {
     fn drop(&mut self) {
-        if let Some(pass) = self.passes.of.lock().get_mut(&self.directory) {
+        self.note(|pass| {
             pass.askers = pass.askers.saturating_sub(1);
             pass.touched = Instant::now();
-        }
+        });
     }
 }

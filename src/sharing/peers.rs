@@ -128,7 +128,7 @@ impl<B: Walk> Directories<B> {
         let counts = self.peer_counts.lock();
         let known = counts.known.get(&file)?;
         let holds = tree.is_quiet(top)
-            && self.is_young(&tree, top)
+            && tree.skipped(top) == 0
             && known.top == top
             && known.numbers == numbers
             && known.sharing == tree.sharing();
@@ -161,9 +161,11 @@ impl<B: Walk> Directories<B> {
     /// was looked at.
     ///
     /// # Errors
-    /// See [`AskError`]; `CannotSay` also where it cannot be known which file holds which item.
+    /// See [`AskError`]; `CannotSay` also where something below `top` may not be read, or it cannot
+    /// be known which file holds which item.
     pub fn peers(&self, top: FileKey, file: FileKey) -> Result<Option<u64>, AskError> {
-        if let Some((_, Some(peers))) = self.peek_with_peers(top, file) {
+        let young = self.is_young(&self.tree.lock(), top);
+        if young && let Some((_, Some(peers))) = self.peek_with_peers(top, file) {
             return Ok(Some(peers));
         }
         if !self.tree.lock().was_settled(top) {
@@ -233,7 +235,8 @@ impl<B: Walk> Directories<B> {
         let Some(tree) = self.settle_around(top, file, &known.sought, few, deadline)? else {
             return Ok(Remembered::TooMuch);
         };
-        let same = tree.sharing() == known.sharing
+        let same = tree.skipped(top) == 0
+            && tree.sharing() == known.sharing
             && tree.is_measured_as(file, numbers, &known.sought.own) == Some(true);
         Ok(if same {
             Remembered::Known(numbers, known.peers)
@@ -274,6 +277,7 @@ impl<B: Walk> Directories<B> {
                 .at_most
                 .as_ref()
                 .map_or(surely.len(), |parts| tree.meeting(top, file, parts).len());
+            let all_read = tree.skipped(top) == 0;
             let sharing = tree.sharing();
             let peers = surely.iter().map(|&peer| tell(&tree, peer)).collect();
             drop(tree);
@@ -285,7 +289,7 @@ impl<B: Walk> Directories<B> {
             if !steady {
                 continue;
             }
-            if at_most > surely.len() {
+            if at_most > surely.len() || !all_read {
                 return Err(AskError::CannotSay);
             }
             let known = Known {
@@ -312,7 +316,11 @@ impl<B: Walk> Directories<B> {
         deadline: Instant,
     ) -> Result<Option<MutexGuard<'_, Tree>>, AskError> {
         self.take_in();
-        let (asking, since) = self.begin(top);
+        // A question about the file's own numbers has nothing read again because of its age.
+        let (asking, since) = match few {
+            None => self.begin(top),
+            Some(_) => self.begin_as_is(top),
+        };
         let parts = sought.outer();
         for round in 0.. {
             let mut tree = self.tree.lock();
