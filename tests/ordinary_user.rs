@@ -619,6 +619,8 @@ mod user {
             assert!(said.ok() && said.stderr.is_empty(), "{said:?}");
             assert_eq!(mount_type(&source).as_deref(), Some("fuse.sharelens"));
             assert_eq!(number(&source.join("file"), "bytes").unwrap(), 8192);
+            // Over itself, too, the scan reads what is below the mount.
+            assert_eq!(number(&source, "bytes").unwrap(), 8192);
             let again = super::common::output(Command::new(program()).args(["mount", here]));
             assert!(
                 again.stderr.contains("is already mounted by sharelens"),
