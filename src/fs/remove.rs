@@ -122,7 +122,7 @@ impl Passthrough {
             Err(error) => return Err(error),
         };
         let last = status.is_dir() || status.links <= 1;
-        let _change = status
+        let change = status
             .is_file()
             .then(|| self.engine.begin(Change::Unname { file: key, last }));
         self.inodes.losing_name(parent, name.as_c_str(), key);
@@ -131,16 +131,19 @@ impl Passthrough {
         }
         act()?;
         self.inodes.lost_name(parent, name.as_c_str(), key);
-        if last {
-            self.mark_unnamed(&status, key);
+        let lives_on = last && self.mark_unnamed(&status, key);
+        drop(change);
+        if last && status.is_file() && !lives_on {
+            // Other requests may have it open at this very moment.
+            self.engine.await_end(key);
         }
         Ok(Some(child_of(&(status, key))))
     }
 
-    /// Notes that the inode lives only as long as it is open.
-    fn mark_unnamed(&self, status: &Status, key: FileKey) {
+    /// Notes that the inode lives only as long as it is open; whether it is.
+    fn mark_unnamed(&self, status: &Status, key: FileKey) -> bool {
         if !status.is_file() {
-            return;
+            return false;
         }
         let node = self.inodes.node_of(key);
         let open =
@@ -152,5 +155,6 @@ impl Passthrough {
                 .nodes
                 .with_open(node, key, |open| open.unnamed = true);
         }
+        open
     }
 }

@@ -137,7 +137,6 @@ impl<B: Backing> Engine<B> {
         // Nobody could change it until now: its stamp tells whether anybody did from now on.
         drop(state);
         let stamp = self
-            .backing
             .open(file)
             .and_then(|opened| self.backing.stamp(&opened));
         let mut state = self.lock_for(file.device);
@@ -180,7 +179,6 @@ impl<B: Backing> Engine<B> {
             // What is in writeback when the last name goes would keep its references for a while
             // after the file is gone.
             let _ = self
-                .backing
                 .open(file)
                 .and_then(|opened| self.backing.write_back(&opened));
         }
@@ -347,6 +345,26 @@ impl<B: Backing> Engine<B> {
         state.calm(file);
         drop(state);
         if dying && !failed {
+            self.end_if_gone(file);
+        }
+    }
+
+    /// After a removal has ended: waits a moment for a file that no user has open to be gone. Others
+    /// of our own threads may hold it for as long as one request takes; what holds it longer is
+    /// waited for by the next question.
+    pub fn await_end(&self, file: FileKey) {
+        const TIMES: u32 = 20;
+        const PAUSE: Duration = Duration::from_micros(100);
+        for _ in 0..TIMES {
+            let mut state = self.lock_for(file.device);
+            let lingers = state
+                .active(file)
+                .is_some_and(|active| active.dying.is_some());
+            drop(state);
+            if !lingers {
+                break;
+            }
+            super::sync::sleep(PAUSE);
             self.end_if_gone(file);
         }
     }

@@ -6,6 +6,7 @@ use super::events::Inbox;
 use super::evidence::Credible;
 use super::faults::{Fault, Faults};
 use super::flight::{Answer, Want};
+use super::holds::Holds;
 use super::key::{DeviceIndex, FileKey};
 use super::pool::Pool;
 use super::space::Device;
@@ -79,6 +80,8 @@ pub struct Engine<B: Backing> {
     pub(crate) changed: Condvar,
     /// Foreign changes on their way into the state.
     pub(crate) inbox: Mutex<Inbox>,
+    /// Files that are held open by the engine itself.
+    pub(crate) holds: Holds,
     pub(crate) pool: Pool,
     born: Instant,
     me: Weak<Self>,
@@ -106,6 +109,7 @@ impl<B: Backing> Engine<B> {
             state: Mutex::new(State::new(limits.cache_size, watches, faults)),
             changed: Condvar::default(),
             inbox: Mutex::new(Inbox::default()),
+            holds: Holds::default(),
             pool: Pool::new(THREADS),
             born: Instant::now(),
             me: me.clone(),

@@ -124,7 +124,6 @@ impl<B: Backing> Engine<B> {
             let expected = state.stamps.get(&file).copied();
             drop(state);
             let found = self
-                .backing
                 .open(file)
                 .and_then(|opened| self.backing.stamp(&opened));
             state = self.lock_for(file.device);
@@ -314,7 +313,7 @@ impl<B: Backing> Engine<B> {
             drop(state);
 
             // Its map.
-            let opened = match self.backing.open(file) {
+            let opened = match self.open(file) {
                 Err(error) if error.raw_os_error() == Some(libc::ESTALE) => {
                     self.bury(file);
                     return Err(error);

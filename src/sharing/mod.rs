@@ -31,6 +31,7 @@ mod events;
 mod evidence;
 mod faults;
 mod flight;
+mod holds;
 mod index;
 mod journal;
 pub mod key;

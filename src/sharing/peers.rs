@@ -364,7 +364,7 @@ impl<B: Walk> Directories<B> {
                 at_most: None,
             });
         };
-        let opened = self.backing().open(file)?;
+        let opened = self.engine.open(file)?;
         let mut items = self.backing().items(&opened)?.unwrap_or_default();
         drop(opened);
         items.sort_unstable();

@@ -116,7 +116,7 @@ impl<B: Backing> Engine<B> {
     fn settle_now(&self, file: FileKey, begun: &Begun, own: bool) -> io::Result<bool> {
         let mut unsure = false;
         if let Some(since) = begun.dying {
-            let gone = match self.backing.liveness(file) {
+            let gone = match self.liveness(file) {
                 Liveness::Gone => true,
                 Liveness::Alive => false,
                 Liveness::Unknown => {
@@ -129,7 +129,7 @@ impl<B: Backing> Engine<B> {
                 return Ok(true);
             }
         }
-        let opened = match self.backing.open(file) {
+        let opened = match self.open(file) {
             Err(error) if error.raw_os_error() == Some(libc::ESTALE) => {
                 self.bury(file);
                 return Ok(true);
@@ -181,6 +181,23 @@ impl<B: Backing> Engine<B> {
             }
         }
         Ok(changed)
+    }
+
+    /// Whether a file without names is gone, as far as others are concerned: what of ours holds
+    /// it is waited for.
+    fn liveness(&self, file: FileKey) -> Liveness {
+        /// One of ours may come again, but not for long: nobody begins anything with a file that
+        /// is known to be dying before it was settled.
+        const TIMES: usize = 4;
+        let mut liveness = self.backing.liveness(file);
+        for _ in 0..TIMES {
+            if liveness != Liveness::Alive {
+                break;
+            }
+            self.holds.wait_for(file);
+            liveness = self.backing.liveness(file);
+        }
+        liveness
     }
 
     /// Whether anything holds the file open for write, when no writer is known. Nobody opens it
@@ -411,7 +428,7 @@ impl<B: Backing> Engine<B> {
     /// What a file shares as its map stands, nothing written back; `None` when it is gone. A
     /// map that does not come to rest is read at one moment in the end.
     pub(crate) fn read_shared(&self, file: FileKey) -> io::Result<Option<Shared>> {
-        let opened = match self.backing.open(file) {
+        let opened = match self.open(file) {
             Err(error) if error.raw_os_error() == Some(libc::ESTALE) => return Ok(None),
             opened => opened?,
         };
@@ -440,7 +457,7 @@ impl<B: Backing> Engine<B> {
     /// cannot be read.
     pub(crate) fn read_small_cover(&self, file: FileKey, most: usize) -> Option<(Cover, Credible)> {
         let before = self.backing.now();
-        let opened = self.backing.open(file).ok()?;
+        let opened = self.open(file).ok()?;
         let stamp = self.backing.stamp(&opened).ok()?;
         let mut records = Vec::new();
         let last = self

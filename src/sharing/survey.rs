@@ -190,6 +190,7 @@ impl<B: Backing> Engine<B> {
             })
             .collect();
         drop(state);
+        let held = self.holds.walk();
         let (places, opened): (Vec<usize>, Vec<_>) = files
             .iter()
             .enumerate()
@@ -200,7 +201,10 @@ impl<B: Backing> Engine<B> {
                 Some((at, Opened { key, file, stamp }))
             })
             .unzip();
-        let looks = self.try_survey(device, &opened, settled, None)?;
+        let looks = self.try_survey(device, &opened, settled, None);
+        drop(opened);
+        drop(held);
+        let looks = looks?;
         for (at, look) in places.into_iter().zip(looks) {
             if let Some(place) = seen.get_mut(at) {
                 *place = look.map(Seen::Looked);

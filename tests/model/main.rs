@@ -12,6 +12,7 @@
 
 #[cfg(feature = "faults")]
 mod faults;
+mod held;
 mod histories;
 mod history;
 mod sim;

@@ -7,7 +7,7 @@ use sharelens::sharing::{
     Backing, DeviceIndex, Event, FileKey, Liveness, Removals, SharingUnit, Stamp, WriteHold,
 };
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +26,15 @@ pub struct Sim {
     /// Every state the world was in, for the oracle of concurrent tests.
     history: Option<Arc<Mutex<Vec<World>>>>,
     pause: fn(),
+    stall: Mutex<Stall>,
+    stall_ended: Condvar,
+}
+
+/// Reading the map of a file that takes as long as a test wants.
+#[derive(Default)]
+struct Stall {
+    ino: Option<u64>,
+    calls: usize,
 }
 
 /// An open descriptor of the engine's.
@@ -36,7 +45,9 @@ pub struct SimFile {
 
 impl Drop for SimFile {
     fn drop(&mut self) {
-        self.world.lock().unwrap().close(self.ino);
+        let mut world = self.world.lock().unwrap();
+        world.inodes.get_mut(&self.ino).unwrap().own -= 1;
+        world.close(self.ino);
     }
 }
 
@@ -48,6 +59,8 @@ impl Sim {
             events: Mutex::default(),
             history: None,
             pause: || {},
+            stall: Mutex::default(),
+            stall_ended: Condvar::new(),
         }
     }
 
@@ -81,6 +94,19 @@ impl Sim {
             history.lock().unwrap().push(world.clone());
         }
         result
+    }
+
+    /// From now on reading the map of this file does not end.
+    #[allow(dead_code)]
+    pub fn stall(&self, ino: Option<u64>) {
+        self.stall.lock().unwrap().ino = ino;
+        self.stall_ended.notify_all();
+    }
+
+    /// How many readings were stalled so far.
+    #[allow(dead_code)]
+    pub fn stalled_calls(&self) -> usize {
+        self.stall.lock().unwrap().calls
     }
 
     /// How many states were recorded so far.
@@ -117,6 +143,7 @@ impl Backing for Sim {
         self.call(|world| {
             world.find(file).ok_or_else(stale)?;
             world.open(file.ino);
+            world.inodes.get_mut(&file.ino).unwrap().own += 1;
             Ok(SimFile {
                 ino: file.ino,
                 world: Arc::clone(&self.world),
@@ -135,6 +162,12 @@ impl Backing for Sim {
         batch: usize,
         out: &mut Vec<Extent>,
     ) -> io::Result<bool> {
+        let mut stall = self.stall.lock().unwrap();
+        stall.calls += usize::from(stall.ino == Some(file.ino));
+        while stall.ino == Some(file.ino) {
+            stall = self.stall_ended.wait(stall).unwrap();
+        }
+        drop(stall);
         self.call(|world| {
             let records: Vec<_> = world
                 .records(file.ino)

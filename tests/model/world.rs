@@ -25,6 +25,8 @@ pub struct Inode {
     pub links: u32,
     /// Open descriptors of any kind, the engine's too.
     pub opens: u32,
+    /// Of these, the engine's own.
+    pub own: u32,
     /// Of these, open for write.
     pub writers: u32,
     /// Writable mappings; each holds the file open for write.
@@ -40,6 +42,8 @@ pub struct Inode {
     direct: Vec<(u64, u64)>,
     /// Faults of mappings that stamped the ctime and did not dirty their page yet.
     faults: Vec<u64>,
+    /// Without names; since when.
+    nameless: Option<u64>,
     /// Evicted, its blocks not given back yet; since when.
     zombie: Option<u64>,
 }
@@ -313,7 +317,12 @@ impl World {
     /// A name goes; whether the file went with it.
     pub fn unlink(&mut self, ino: u64) -> bool {
         self.stamp_ctime(ino);
-        self.inode(ino).links -= 1;
+        let now = self.clock;
+        let inode = self.inode(ino);
+        inode.links -= 1;
+        if inode.links == 0 {
+            inode.nameless = Some(now);
+        }
         self.evict(ino)
     }
 
@@ -363,8 +372,12 @@ impl World {
             inode.dirty.retain(|_, since| *since > moment);
             self.write_back_blocks(ino, due);
         }
-        self.inodes
-            .retain(|_, inode| inode.zombie.is_none_or(|since| since > moment));
+        self.inodes.retain(|_, inode| {
+            // What only the engine itself holds is gone for everybody else.
+            let forgotten = inode.opens == inode.own && inode.mappings == 0;
+            let since = inode.nameless.filter(|_| forgotten).or(inode.zombie);
+            since.is_none_or(|since| since > moment)
+        });
     }
 
     pub fn stamp(&self, ino: u64) -> Option<Stamp> {

@@ -219,6 +219,15 @@ fn unlink_against_question() {
 }
 
 #[test]
+fn unlink_against_question_about_the_file_itself() {
+    race(LARGE, &[1, 0, 1], Stage::ask_all, |stage| {
+        stage.unlink(1);
+        stage.ask(0);
+        stage.ask(0);
+    });
+}
+
+#[test]
 fn clone_against_question() {
     race(LARGE, &[3, 0, 3], Stage::ask_all, |stage| {
         stage.open(0);

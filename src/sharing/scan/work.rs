@@ -164,6 +164,7 @@ impl<B: Walk> Directories<B> {
         group: Option<u32>,
     ) -> io::Result<Vec<Entry>> {
         let mut entries = Vec::with_capacity(names.len());
+        let held = self.engine.holds.walk();
         let mut opened = Vec::with_capacity(names.len());
         for name in names {
             if name.kind == Kind::File {
@@ -187,6 +188,8 @@ impl<B: Walk> Directories<B> {
             links: file.stamp.links,
             measured: look.map(measured),
         }));
+        drop(opened);
+        drop(held);
         Ok(entries)
     }
 
