@@ -9,12 +9,13 @@ use super::Passthrough;
 use super::error::{Doing, Error, Result};
 use super::handles::OpenDir;
 use super::types::{Attr, Entry, HandleId, NodeId};
-use crate::sys::at::Status;
+use crate::sharing::FileKey;
+use crate::sys::at::{Status, Time};
 use crate::sys::dir;
 use crate::sys::{self, statfs::FilesystemKind};
 use parking_lot::Mutex;
 use std::ffi::CStr;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 /// Room for entries read at once.
@@ -46,13 +47,14 @@ pub struct DirEntry<'a> {
 
 impl Stream {
     /// Calls `each` for the entries from `position` on until it returns false, which leaves that
-    /// entry to the next call, or the directory ends.
+    /// entry to the next call, or the directory ends. Whether it ended before any entry.
     fn read(
         &mut self,
         open: &OpenDir,
         position: u64,
         mut each: impl FnMut(&dir::Entry<'_>) -> Result<bool>,
-    ) -> Result<()> {
+    ) -> Result<bool> {
+        let mut none = true;
         if position != self.position {
             let to = i64::try_from(position)
                 .map_err(|_| Error::new(libc::EINVAL, "seek a directory"))?;
@@ -68,13 +70,14 @@ impl Stream {
                 self.end =
                     dir::read(open.fd.as_fd(), &mut self.buffer).doing("read a directory")?;
                 if self.end == 0 {
-                    return Ok(());
+                    return Ok(none);
                 }
                 continue;
             };
             if !each(&entry)? {
-                return Ok(());
+                return Ok(false);
             }
+            none = false;
             self.position = entry.next;
             self.start += length;
         }
@@ -82,6 +85,15 @@ impl Stream {
 }
 
 impl Passthrough {
+    /// Whether the kernel need not tell of opening and closing directories: it keeps listings by
+    /// itself, and is told when others change a directory.
+    #[must_use]
+    pub fn opens_directories_itself(&self) -> bool {
+        self.inodes
+            .key(NodeId::ROOT)
+            .is_ok_and(|root| self.follows(root.device) && self.inodes.by_handle(root))
+    }
+
     /// Opens a directory. The second value says that what the kernel has cached of its entries is
     /// still right.
     ///
@@ -89,10 +101,7 @@ impl Passthrough {
     /// As open(2) says.
     pub fn open_dir(&self, node: NodeId) -> Result<(HandleId, bool)> {
         let key = self.inodes.key(node)?;
-        let fd = self
-            .inodes
-            .open(node, key, libc::O_RDONLY | libc::O_DIRECTORY)
-            .doing("open a directory")?;
+        let fd = self.open_dir_now(node, key)?;
         let status = sys::at::status(fd.as_fd(), c"").doing("open a directory")?;
         let mut keep = self.unchanged.confirm(node, key, &status);
         if self.handles.is_open_otherwise(node, status.ctime) {
@@ -116,25 +125,73 @@ impl Passthrough {
         self.handles.remove_dir(handle);
     }
 
-    /// Reads entries from `position` on, until `each` returns false.
+    /// Calls `read` with an open directory, which for [`HandleId::NONE`] is one that was left at
+    /// `position` by the reading before, or is opened now.
+    pub(crate) fn with_dir(
+        &self,
+        node: NodeId,
+        handle: HandleId,
+        position: u64,
+        read: impl FnOnce(&OpenDir, &mut Stream) -> Result<bool>,
+    ) -> Result<()> {
+        if handle != HandleId::NONE {
+            let open = self.handles.dir(handle)?;
+            return read(&open, &mut open.stream.lock()).map(drop);
+        }
+        let key = self.inodes.key(node)?;
+        let open = match self.readings.take(node, key, position) {
+            Some(open) => open,
+            None => OpenDir {
+                node,
+                key,
+                fd: self.open_dir_now(node, key)?,
+                ctime: Time::default(),
+                stream: Mutex::default(),
+            },
+        };
+        let mut stream = open.stream.lock();
+        let over = read(&open, &mut stream)?;
+        let position = stream.position;
+        drop(stream);
+        if !over {
+            self.readings.leave(position, open);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn open_dir_now(&self, node: NodeId, key: FileKey) -> Result<OwnedFd> {
+        let opened = self
+            .inodes
+            .open(node, key, libc::O_RDONLY | libc::O_DIRECTORY);
+        opened.doing("open a directory")
+    }
+
+    /// Closes directories that were read in part and not since.
+    pub fn expire_readings(&self) {
+        self.readings.expire();
+    }
+
+    /// Reads entries of a directory from `position` on, until `each` returns false. `handle` is
+    /// [`HandleId::NONE`] where the kernel does not tell of opening directories.
     ///
     /// # Errors
     /// As getdents64(2) says.
     pub fn read_dir(
         &self,
+        node: NodeId,
         handle: HandleId,
         position: u64,
         mut each: impl FnMut(DirEntry<'_>) -> bool,
     ) -> Result<()> {
-        let open = self.handles.dir(handle)?;
-        let mut stream = open.stream.lock();
-        stream.read(&open, position, |entry| {
-            Ok(each(DirEntry {
-                node: self.entry_node(&open, entry),
-                kind: u32::from(entry.kind) << 12,
-                next: entry.next,
-                name: entry.name,
-            }))
+        self.with_dir(node, handle, position, |open, stream| {
+            stream.read(open, position, |entry| {
+                Ok(each(DirEntry {
+                    node: self.entry_node(open, entry),
+                    kind: u32::from(entry.kind) << 12,
+                    next: entry.next,
+                    name: entry.name,
+                }))
+            })
         })
     }
 
@@ -145,14 +202,25 @@ impl Passthrough {
     /// As getdents64(2) says, or of the look-up of the first entry.
     pub fn read_dir_plus(
         &self,
+        node: NodeId,
         handle: HandleId,
         position: u64,
-        mut each: impl FnMut(DirEntry<'_>, &Entry) -> bool,
+        each: impl FnMut(DirEntry<'_>, &Entry) -> bool,
     ) -> Result<()> {
-        let open = self.handles.dir(handle)?;
-        let mut stream = open.stream.lock();
+        self.with_dir(node, handle, position, |open, stream| {
+            self.read_stream_plus(open, stream, position, each)
+        })
+    }
+
+    fn read_stream_plus(
+        &self,
+        open: &OpenDir,
+        stream: &mut Stream,
+        position: u64,
+        mut each: impl FnMut(DirEntry<'_>, &Entry) -> bool,
+    ) -> Result<bool> {
         let mut any = false;
-        stream.read(&open, position, |entry| {
+        stream.read(open, position, |entry| {
             let mut shown = DirEntry {
                 node: NodeId(entry.ino),
                 kind: u32::from(entry.kind) << 12,
@@ -160,7 +228,7 @@ impl Passthrough {
                 name: entry.name,
             };
             if is_dot(entry.name) {
-                shown.node = self.entry_node(&open, entry);
+                shown.node = self.entry_node(open, entry);
                 any = true;
                 return Ok(each(shown, &bare_directory(shown.node)));
             }
@@ -188,9 +256,13 @@ impl Passthrough {
     ///
     /// # Errors
     /// As fsync(2) says.
-    pub fn sync_dir(&self, handle: HandleId, data_only: bool) -> Result<()> {
-        let open = self.handles.dir(handle)?;
-        sys::data::sync(open.fd.as_fd(), data_only).doing("sync a directory")
+    pub fn sync_dir(&self, node: NodeId, handle: HandleId, data_only: bool) -> Result<()> {
+        if handle != HandleId::NONE {
+            let open = self.handles.dir(handle)?;
+            return sys::data::sync(open.fd.as_fd(), data_only).doing("sync a directory");
+        }
+        let fd = self.open_dir_now(node, self.inodes.key(node)?)?;
+        sys::data::sync(fd.as_fd(), data_only).doing("sync a directory")
     }
 
     /// The number that stat would show for an entry.

@@ -25,8 +25,9 @@ use std::time::Duration;
 
 /// After events were taken in, more are let come before the next look: under a build there are
 /// tens of thousands a second, most of them of the mount's own users, and waking up for each
-/// would cost them time. The most by which the kernel hears later of a change.
-const PAUSE: Duration = Duration::from_millis(1);
+/// would cost them time. Meanwhile nobody waits for the queue, so that an event wakes nobody, and
+/// those about one file become one. The most by which the kernel hears later of a change.
+const PAUSE: Duration = Duration::from_millis(10);
 /// How often the thread looks whether it is still needed, in milliseconds.
 const LOOK: u16 = 1000;
 
@@ -45,6 +46,9 @@ pub trait Caches: Send + Sync {
 
     /// Data and attributes of a node changed.
     fn data(&self, node: NodeId);
+
+    /// The entries of a directory changed, and its attributes. Told on as those are.
+    fn listing(&self, node: NodeId);
 
     /// A name in a directory leads elsewhere.
     fn entry(&self, parent: NodeId, name: &[u8]);
@@ -84,7 +88,7 @@ impl Listener for Follower {
             } => {
                 let parent = self.inodes.node_of(directory);
                 self.caches.entry(parent, name);
-                self.caches.attributes(parent);
+                self.caches.listing(parent);
                 // A name more or less, or another place, is in the attributes of the inode too.
                 if let Some(inode) = inode {
                     self.caches.attributes(self.inodes.node_of(inode));
@@ -173,7 +177,10 @@ fn attend(fs: &Weak<Passthrough>) {
         };
         let mut waited = [PollFd::new(queue, PollFlags::POLLIN)];
         match poll(&mut waited, PollTimeout::from(LOOK)) {
-            Ok(0) | Err(nix::errno::Errno::EINTR) => continue,
+            Ok(0) | Err(nix::errno::Errno::EINTR) => {
+                fs.expire_readings();
+                continue;
+            }
             Ok(_) => {}
             Err(error) => {
                 log::error!(
@@ -184,6 +191,7 @@ fn attend(fs: &Weak<Passthrough>) {
             }
         }
         fs.engine.drain();
+        fs.expire_readings();
         if !backing.hears() {
             return fs.stop_following();
         }

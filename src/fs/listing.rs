@@ -14,7 +14,7 @@ use crate::sys::at;
 use crate::sys::listing::{HEADER, PAGE};
 use crate::vxattr::{self, ChildKind};
 use std::ffi::CString;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 
 /// Bytes that the numbers of a row take, as a guess: how many entries are looked at for one page.
 const NUMBERS: usize = 32;
@@ -56,21 +56,30 @@ impl Passthrough {
     ///
     /// # Errors
     /// As the attribute `children` has, apart from its length.
-    pub fn list_page(&self, caller: Caller, handle: HandleId, input: &[u8]) -> Result<Vec<u8>> {
+    pub fn list_page(
+        &self,
+        caller: Caller,
+        (node, handle): (NodeId, HandleId),
+        input: &[u8],
+    ) -> Result<Vec<u8>> {
         let start = input
             .first_chunk()
             .ok_or(Error::new(libc::EINVAL, "list a directory"))?;
         let mut next = u64::from_ne_bytes(*start);
-        let open = self.handles.dir(handle)?;
-        let owner = at::status(open.fd.as_fd(), c"")
+        let known = self.inodes.nodes.get(node)?;
+        if !known.directory {
+            return Err(Error::new(libc::ENOTDIR, "list a directory"));
+        }
+        let fd = self.inodes.fd_of(node, &known)?;
+        let owner = at::status(fd.as_fd(), c"")
             .doing("look at a directory")?
             .uid;
         let sees_all = caller.is_root() || caller.uid == owner;
-        let (found, mut last) = self.find_entries(caller, handle, next)?;
+        let (found, mut last) = self.find_entries(caller, (node, handle), fd.as_fd(), next)?;
         let children: Vec<Child> = found.iter().map(|entry| entry.child).collect();
         let numbers = self
             .directories
-            .numbers_in(open.key, &children)
+            .numbers_in(known.key, &children)
             .map_err(refusal)?;
         let mut listing = vxattr::Children::with_limit(PAGE - HEADER);
         for (entry, numbers) in found.iter().zip(numbers) {
@@ -98,15 +107,15 @@ impl Passthrough {
     fn find_entries(
         &self,
         caller: Caller,
-        handle: HandleId,
+        (node, handle): (NodeId, HandleId),
+        dir: BorrowedFd<'_>,
         position: u64,
     ) -> Result<(Vec<Found>, bool)> {
-        let open = self.handles.dir(handle)?;
         let mut found = Vec::new();
         let mut room = PAGE - HEADER;
         let mut last = true;
         let mut failed = None;
-        self.read_dir(handle, position, |entry| {
+        self.read_dir(node, handle, position, |entry| {
             if matches!(entry.name.to_bytes(), b"." | b"..") {
                 return true;
             }
@@ -115,7 +124,7 @@ impl Passthrough {
                 last = false;
                 return false;
             }
-            let (child, readable) = match self.inodes.identify(open.fd.as_fd(), entry.name) {
+            let (child, readable) = match self.inodes.identify(dir, entry.name) {
                 Ok((status, key)) => {
                     let child = if status.mount_root {
                         Child::Other

@@ -38,6 +38,7 @@ mod options;
 mod peers;
 mod places;
 mod process;
+mod readings;
 mod remove;
 mod statfs;
 mod types;
@@ -62,6 +63,7 @@ pub use xattr::LARGEST_LIST;
 use crate::sharing::Directories;
 use handles::Handles;
 use parking_lot::Mutex;
+use readings::Readings;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use unchanged::Unchanged;
@@ -90,6 +92,7 @@ pub struct Passthrough {
     directories: Arc<Directories<backing::DiskBacking>>,
     options: Options,
     handles: Handles,
+    readings: Readings,
     unchanged: Unchanged,
     pins: OnceLock<Arc<dyn Pins>>,
     caches: OnceLock<Arc<dyn Caches>>,
@@ -118,6 +121,7 @@ impl Passthrough {
             passthrough: AtomicBool::new(options.passthrough),
             options,
             handles: Handles::default(),
+            readings: Readings::new(),
             unchanged: Unchanged::new(),
             pins: OnceLock::new(),
             caches: OnceLock::new(),

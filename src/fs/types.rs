@@ -20,6 +20,11 @@ impl NodeId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct HandleId(pub u64);
 
+impl HandleId {
+    /// No handle: of a directory that the kernel opened by itself.
+    pub const NONE: Self = Self(0);
+}
+
 /// Who asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caller {

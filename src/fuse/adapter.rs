@@ -482,6 +482,11 @@ impl Filesystem for Adapter {
     }
 
     fn opendir(&self, _req: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        if self.fs.opens_directories_itself() {
+            // The kernel opens and closes directories by itself from now on, keeps their
+            // listings, and looks at their time of change before it believes one.
+            return reply.error(Errno::ENOSYS);
+        }
         let (handle, keep) = reply_error!(self.fs.open_dir(node(ino)), reply);
         let mut flags = FopenFlags::FOPEN_CACHE_DIR;
         if keep {
@@ -493,12 +498,12 @@ impl Filesystem for Adapter {
     fn readdir(
         &self,
         _req: &Request,
-        _ino: INodeNo,
+        ino: INodeNo,
         fh: FileHandle,
         offset: u64,
         mut reply: ReplyDirectory,
     ) {
-        let read = self.fs.read_dir(handle(fh), offset, |entry| {
+        let read = self.fs.read_dir(node(ino), handle(fh), offset, |entry| {
             !reply.add(
                 INodeNo(entry.node.0),
                 entry.next,
@@ -513,12 +518,12 @@ impl Filesystem for Adapter {
     fn readdirplus(
         &self,
         _req: &Request,
-        _ino: INodeNo,
+        ino: INodeNo,
         fh: FileHandle,
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
-        let read = self.fs.read_dir_plus(handle(fh), offset, |dirent, entry| {
+        let each = |dirent: fs::DirEntry<'_>, entry: &Entry| {
             !reply.add(
                 INodeNo(dirent.node.0),
                 dirent.next,
@@ -527,7 +532,8 @@ impl Filesystem for Adapter {
                 &file_attr(&entry.attr),
                 Generation(entry.generation),
             )
-        });
+        };
+        let read = self.fs.read_dir_plus(node(ino), handle(fh), offset, each);
         reply_error!(read, reply);
         reply.ok();
     }
@@ -547,14 +553,14 @@ impl Filesystem for Adapter {
     fn fsyncdir(
         &self,
         _req: &Request,
-        _ino: INodeNo,
+        ino: INodeNo,
         fh: FileHandle,
         datasync: bool,
         reply: ReplyEmpty,
     ) {
         let fs = Arc::clone(&self.fs);
         self.pool.run(move || {
-            reply_error!(fs.sync_dir(handle(fh), datasync), reply);
+            reply_error!(fs.sync_dir(node(ino), handle(fh), datasync), reply);
             reply.ok();
         });
     }
@@ -631,7 +637,7 @@ impl Filesystem for Adapter {
             let (fs, caller, input) = (Arc::clone(&self.fs), caller(req), in_data.to_vec());
             return self.pool.run(move || {
                 let page = if cmd == LIST {
-                    fs.list_page(caller, handle(fh), &input)
+                    fs.list_page(caller, (node(ino), handle(fh)), &input)
                 } else {
                     fs.peers_page(caller, node(ino), &input)
                 };

@@ -33,13 +33,26 @@ const AGAIN: [Duration; 2] = [Duration::from_millis(20), Duration::from_secs(1)]
 /// believed any more.
 const INC_EPOCH: i32 = 8;
 
+/// What is to be told again, and when.
+type Later = VecDeque<(Instant, Vec<(NodeId, Changed)>)>;
+
 /// What is to be told.
 #[derive(Default)]
 struct Batch {
-    /// Nodes whose attributes changed, and whether their data did.
-    nodes: HashMap<NodeId, bool>,
+    /// Nodes that changed.
+    nodes: HashMap<NodeId, Changed>,
     entries: HashSet<(NodeId, OsString)>,
     anything: bool,
+}
+
+/// What changed of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Changed {
+    Attributes,
+    /// Data and attributes.
+    Data,
+    /// Entries and attributes of a directory: a listing that was under way may have been kept.
+    Listing,
 }
 
 impl Batch {
@@ -96,7 +109,7 @@ impl Notices {
         std::thread::Builder::new()
             .name("notices".into())
             .spawn(move || {
-                let mut again: [VecDeque<(Instant, Vec<NodeId>)>; AGAIN.len()] = Default::default();
+                let mut again: [Later; AGAIN.len()] = Default::default();
                 let mut expired = Instant::now();
                 while let Some(inner) = inner.upgrade() {
                     inner.work(&mut again);
@@ -116,6 +129,13 @@ impl Notices {
         }
     }
 
+    fn changed(&self, node: NodeId, what: Changed) {
+        self.add(|batch| {
+            let known = batch.nodes.entry(node).or_insert(what);
+            *known = what.max(*known);
+        });
+    }
+
     fn add(&self, add: impl FnOnce(&mut Batch)) {
         let mut batch = self.inner.batch.lock();
         let idle = batch.is_empty();
@@ -129,15 +149,15 @@ impl Notices {
 
 impl Caches for Notices {
     fn attributes(&self, node: NodeId) {
-        self.add(|batch| {
-            batch.nodes.entry(node).or_insert(false);
-        });
+        self.changed(node, Changed::Attributes);
     }
 
     fn data(&self, node: NodeId) {
-        self.add(|batch| {
-            batch.nodes.insert(node, true);
-        });
+        self.changed(node, Changed::Data);
+    }
+
+    fn listing(&self, node: NodeId) {
+        self.changed(node, Changed::Listing);
     }
 
     fn entry(&self, parent: NodeId, name: &[u8]) {
@@ -154,7 +174,7 @@ impl Caches for Notices {
 
 impl Inner {
     /// Waits for something to tell, a moment at most, and tells it.
-    fn work(&self, again: &mut [VecDeque<(Instant, Vec<NodeId>)>]) {
+    fn work(&self, again: &mut [Later]) {
         let due = again
             .iter()
             .filter_map(|queue| queue.front())
@@ -179,33 +199,30 @@ impl Inner {
                 kernel.entry(*parent, name);
             }
         }
-        for (&node, &data) in &batch.nodes {
-            if !self.inodes.knows(node) {
-                continue;
-            }
-            if data {
-                kernel.data(node);
-            } else {
-                kernel.attributes(node);
+        for (&node, &what) in &batch.nodes {
+            if self.inodes.knows(node) {
+                kernel.changed(node, what);
             }
         }
         let now = Instant::now();
         for queue in again.iter_mut() {
             while queue.front().is_some_and(|(due, _)| *due <= now) {
-                for node in queue
-                    .pop_front()
-                    .map(|(_, nodes)| nodes)
-                    .unwrap_or_default()
-                {
+                let (_, nodes) = queue.pop_front().unwrap_or((now, Vec::new()));
+                for (node, what) in nodes {
                     if self.inodes.knows(node) {
-                        kernel.attributes(node);
+                        kernel.changed(node, what);
                     }
                 }
             }
         }
         if !batch.nodes.is_empty() {
             // Also those that are not known: a look-up of one may be under way.
-            let nodes: Vec<NodeId> = batch.nodes.into_keys().collect();
+            let told_again = |what| match what {
+                Changed::Data => Changed::Attributes,
+                what => what,
+            };
+            let nodes = batch.nodes.into_iter();
+            let nodes: Vec<_> = nodes.map(|(node, what)| (node, told_again(what))).collect();
             for (queue, delay) in again.iter_mut().zip(AGAIN) {
                 queue.push_back((now + delay, nodes.clone()));
             }
@@ -228,6 +245,13 @@ impl Inner {
 }
 
 impl Kernel {
+    fn changed(&self, node: NodeId, what: Changed) {
+        match what {
+            Changed::Attributes => self.attributes(node),
+            Changed::Data | Changed::Listing => self.data(node),
+        }
+    }
+
     fn attributes(&self, node: NodeId) {
         said(self.notifier.inval_inode(INodeNo(node.0), -1, 0));
     }
