@@ -38,7 +38,8 @@ pub struct Inodes {
     descriptors: Descriptors,
     /// Where scans met what cannot be opened by handle.
     places: Places,
-    /// Descriptors of inodes that have no name left to find them by, where handles do not serve.
+    /// Descriptors of inodes that have no name left to find them by: of directories, and of all where
+    /// handles do not serve.
     nameless: Mutex<HashMap<NodeId, (FileKey, Arc<OwnedFd>)>>,
 }
 
@@ -204,6 +205,12 @@ impl Inodes {
         if let Some(fd) = self.descriptors.get(node, known.key) {
             return Ok(fd);
         }
+        if known.directory
+            && let Some((key, fd)) = self.nameless.lock().get(&node)
+            && *key == known.key
+        {
+            return Ok(Arc::clone(fd));
+        }
         let device = self.device(known.key)?;
         let opened = self.with_room(|| device.open(known.key, libc::O_PATH).transpose());
         match opened.doing("open by handle")? {
@@ -357,6 +364,14 @@ impl Inodes {
     pub(crate) fn losing_name(&self, parent: NodeId, name: &CStr, key: FileKey) {
         let id = self.node_of(key);
         if self.by_handle(key) {
+            // A directory may be open, which nothing tells, or be the working directory of a
+            // program; the handle of a removed one leads nowhere.
+            if let Ok(known) = self.nodes.get(id)
+                && known.directory
+                && let Ok(fd) = self.fd_by_key(id, key)
+            {
+                self.nameless.lock().insert(id, (key, fd));
+            }
             self.descriptors.drop(id);
             return;
         }
@@ -368,6 +383,13 @@ impl Inodes {
             && let Ok(fd) = self.fd_by_key(id, key)
         {
             self.nameless.lock().insert(id, (key, fd));
+        }
+    }
+
+    /// The name was not removed after all.
+    pub(crate) fn kept_name(&self, key: FileKey) {
+        if self.by_handle(key) {
+            let _closed = self.nameless.lock().remove(&self.node_of(key));
         }
     }
 

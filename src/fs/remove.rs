@@ -129,7 +129,10 @@ impl Passthrough {
         if last {
             self.unpin(self.inodes.node_of(key));
         }
-        act()?;
+        if let Err(error) = act() {
+            self.inodes.kept_name(key);
+            return Err(error);
+        }
         self.inodes.lost_name(parent, name.as_c_str(), key);
         let lives_on = last && self.mark_unnamed(&status, key);
         drop(change);
