@@ -666,6 +666,23 @@ mod user {
             assert!(said.stderr.contains(sentence), "{options}: {said:?}");
             assert_eq!(said.stderr.lines().count(), 1, "{said:?}");
         }
+        // What fusermount3 does not know is refused, unless it means nothing to a FUSE mount.
+        let flags = "strictatime,nodiratime,lazytime,silent,iversion,nomand";
+        drop(mount(&source, &scratch, flags));
+        std::os::unix::fs::symlink(".", source.join("link")).unwrap();
+        let mounted = builder(Mounted::at(&source, &view))
+            .options("nosymfollow")
+            .try_mount();
+        match mounted {
+            Ok(mounted) => assert_eq!(
+                errno(fs::read_dir(mounted.path().join("link"))),
+                libc::ELOOP
+            ),
+            Err(said) => assert!(
+                said.contains("fusermount3") && said.contains("nosymfollow"),
+                "{said}"
+            ),
+        }
         let said = super::common::output(Command::new(program()).args(["mount", here, "/usr"]));
         assert_eq!(said.code, Some(1), "{said:?}");
         assert!(

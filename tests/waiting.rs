@@ -105,6 +105,35 @@ fn a_mount_whose_daemon_is_stopped_can_be_taken_away() {
 }
 
 #[test]
+fn who_uses_a_mount_is_found_out_without_asking_others() {
+    let Some(image) = Image::xfs() else { return };
+    let tree = image.tree();
+    let other = Mounted::at(&tree, &image.beside("other"))
+        .options("attr_timeout=0,entry_timeout=0,subtype=other")
+        .mount();
+    let busy = Mounted::at(&tree, &image.beside("busy")).mount();
+    let mut users = [other.path(), busy.path()].map(|path| {
+        Command::new("sleep")
+            .arg("600")
+            .current_dir(path)
+            .spawn()
+            .unwrap()
+    });
+    let stopped = Stopped::new(&other);
+    let sentence = format!("is in use by sleep ({})", users[1].id());
+    let done = std::panic::catch_unwind(|| {
+        refused(&["umount", text(busy.path())], &sentence);
+        refused(&["umount", text(other.path())], "does not answer");
+    });
+    drop(stopped);
+    for user in &mut users {
+        user.kill().unwrap();
+        user.wait().unwrap();
+    }
+    done.unwrap();
+}
+
+#[test]
 fn nothing_waits_for_the_other_end_of_a_fifo() {
     let Some(image) = Image::xfs() else { return };
     let tree = image.tree();
@@ -183,8 +212,9 @@ fn interrupted(arguments: &[&str], pause: Duration) -> bool {
             break status;
         }
         if begun.elapsed() > Duration::from_secs(2) {
+            let waits = fs::read_to_string(format!("/proc/{}/stack", child.id()));
             child.kill().unwrap();
-            panic!("{arguments:?} goes on after an interrupt");
+            panic!("{arguments:?} goes on after an interrupt: {waits:?}");
         }
         std::thread::sleep(Duration::from_millis(1));
     };
@@ -216,7 +246,7 @@ fn a_scan_that_is_interrupted_ends_at_once_and_breaks_nothing() {
     let files = large(&tree);
     let mounted = Mounted::at(&tree, &image.beside("view")).mount();
     let point = text(mounted.path());
-    for command in ["scan", "du"] {
+    for command in ["scan", "du", "show"] {
         interrupt(&[command, point], || {
             assert!(call(&["refresh", point]).ok());
         });

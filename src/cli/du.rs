@@ -2,7 +2,7 @@
 
 use super::output::{self, Table};
 use super::source::{self, Bar, Below, Place, Source};
-use super::{Failure, Outcome};
+use super::{Failure, Outcome, front};
 use crate::extent::ShareSummary;
 use crate::mount::answering;
 use crate::sharing::DirTotals;
@@ -70,6 +70,11 @@ enum Numbers {
 pub(crate) fn run(arguments: &Arguments) -> Outcome {
     let path = &arguments.path;
     answering::check(path)?;
+    front::of(path, || du(arguments))
+}
+
+fn du(arguments: &Arguments) -> Outcome {
+    let path = &arguments.path;
     let refused =
         |error: &io::Error| Failure::Sentence(format!("{path:?}: {}", source::explain(error)));
     let (source, top) = Source::of(path).map_err(|error| refused(&error))?;

@@ -9,6 +9,7 @@ mod completions;
 mod direct;
 mod doctor;
 mod du;
+mod front;
 mod manual;
 mod mount;
 pub mod mount_helper;
@@ -89,15 +90,13 @@ pub fn main() -> ExitCode {
         Command::Completions(arguments) => completions::run(&arguments),
         Command::Manual(arguments) => manual::run(&arguments),
     };
-    exit_code(outcome)
+    ExitCode::from(exit_code(outcome))
 }
 
-fn exit_code(outcome: Outcome) -> ExitCode {
-    let code = match outcome {
-        Ok(()) => return ExitCode::SUCCESS,
-        Err(Failure::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
-            return ExitCode::SUCCESS;
-        }
+fn exit_code(outcome: Outcome) -> u8 {
+    match outcome {
+        Ok(()) => 0,
+        Err(Failure::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => 0,
         Err(Failure::Said | Failure::Refused(Refusal::AlreadySaid)) => 1,
         Err(Failure::Refused(refusal)) => {
             output::complain(&refusal);
@@ -107,6 +106,5 @@ fn exit_code(outcome: Outcome) -> ExitCode {
             output::complain(&failure);
             1
         }
-    };
-    ExitCode::from(code)
+    }
 }

@@ -1,7 +1,7 @@
 //! `sharelens scan`.
 
 use super::source::{self, Bar, Source};
-use super::{Failure, Outcome, output};
+use super::{Failure, Outcome, front, output};
 use crate::mount::answering;
 use clap::Args;
 use serde_json::json;
@@ -24,6 +24,11 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Outcome {
     let path = &arguments.path;
     answering::check(path)?;
+    front::of(path, || scan(arguments))
+}
+
+fn scan(arguments: &Arguments) -> Outcome {
+    let path = &arguments.path;
     let refused =
         |error: io::Error| Failure::Sentence(format!("{path:?}: {}", source::explain(&error)));
     if std::fs::metadata(path).map_err(refused)?.is_dir() && source::mount_of(path).is_none() {

@@ -2,7 +2,7 @@
 
 use super::output::{self, Table};
 use super::source::in_mount;
-use super::{Failure, Outcome, direct, named, peers};
+use super::{Failure, Outcome, direct, front, named, peers};
 use crate::extent::ShareSummary;
 use crate::mount::{answering, ask};
 use crate::sys::reason;
@@ -42,6 +42,15 @@ const COUNTS: [&str; 2] = ["extents", "shared_extents"];
 
 pub(crate) fn run(arguments: &Arguments) -> Outcome {
     answering::check_around(&arguments.paths)?;
+    // Where the first lies, most of them do.
+    let first = arguments
+        .paths
+        .first()
+        .map_or(Path::new("."), PathBuf::as_path);
+    front::of(first, || show(arguments))
+}
+
+fn show(arguments: &Arguments) -> Outcome {
     if arguments.peers {
         return peers::run(&arguments.paths, arguments.json);
     }

@@ -1,8 +1,8 @@
 //! Where the numbers of directories come from: the mount that a directory lies in, or, without
 //! one, the same engine on the disk in this process.
 //!
-//! A program that waits for a FUSE reply cannot be killed, so what takes long is begun without
-//! waiting and then looked at until it is done.
+//! A program that waits for a FUSE reply cannot be killed (see [`super::front`]), so what takes
+//! long is begun without waiting and then looked at until it is done.
 
 use crate::extent::{Bytes, ShareSummary};
 use crate::fs::Unmounted;

@@ -117,7 +117,7 @@ impl Passthrough {
         if kind == Kind::File {
             let fd = self.inodes.fd(node)?;
             let status = at::status(fd.as_fd(), c"").doing("read attributes")?;
-            if status.mode & libc::S_IFMT != libc::S_IFREG {
+            if !status.is_file() {
                 return Ok(Vec::new());
             }
         }

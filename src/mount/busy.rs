@@ -1,9 +1,10 @@
 //! Which processes use a mount or work below a directory, as `/proc` shows it.
 
 use super::mountinfo::MountEntry;
+use crate::sys::unasked;
+use crate::vxattr::printable;
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// A process, by number, with its name.
@@ -18,7 +19,7 @@ pub fn users_of(mount: &MountEntry) -> Users {
     };
     processes(|process| {
         let of_mount =
-            |name: &str| fs::metadata(process.join(name)).is_ok_and(|meta| meta.dev() == device);
+            |name: &str| unasked::device(&process.join(name)).is_ok_and(|found| found == device);
         ["cwd", "root", "exe"].iter().any(|name| of_mount(name))
             || opens_in(process, mount.id)
             || maps_from(process, &mount.device)
@@ -106,7 +107,7 @@ fn processes(wanted: impl Fn(&Path) -> bool) -> Users {
             let process = entry.path();
             (pid != own && wanted(&process)).then(|| {
                 let name = fs::read_to_string(process.join("comm")).unwrap_or_default();
-                (pid, name.trim().to_owned())
+                (pid, printable(name.trim().as_bytes()))
             })
         })
         .collect()

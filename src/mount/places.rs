@@ -8,6 +8,7 @@ use super::refusal::Refusal;
 use super::umount;
 use crate::sys::fiemap;
 use crate::sys::statfs::{self, FilesystemKind};
+use crate::vxattr::printable;
 use nix::fcntl::{OFlag, open, openat};
 use nix::sys::stat::{FileStat, Mode, fstat};
 use std::io;
@@ -47,7 +48,7 @@ pub fn open_places(source: &Path, point: Option<&Path>) -> Result<Places, Refusa
     if let Some(mount) = mount_at(&point)? {
         return Err(Refusal::AlreadyMounted {
             point,
-            shown: mount.source,
+            shown: printable(mount.source.as_bytes()),
         });
     }
     let holder = mountinfo::holding(&fd).map_err(Refusal::system("reading the mount table"))?;
@@ -55,7 +56,7 @@ pub fn open_places(source: &Path, point: Option<&Path>) -> Result<Places, Refusa
         return Err(Refusal::SourceIsView {
             source_path,
             point: view.point,
-            shown: view.source,
+            shown: printable(view.source.as_bytes()),
         });
     }
     let source_stat = stat(fd.as_fd(), &source_path)?;

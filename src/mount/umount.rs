@@ -9,7 +9,7 @@ use super::attach::find_fusermount;
 use super::mountinfo::{self, MountEntry};
 use super::places;
 use super::refusal::Refusal;
-use super::{ask, busy};
+use super::{answering, ask, busy};
 use nix::mount::{MntFlags, umount2};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::geteuid;
@@ -123,6 +123,13 @@ const LETTING_GO: Duration = Duration::from_secs(3);
 pub fn unmount(point: &Path, lazily: bool) -> Result<(), Refusal> {
     let point = places::resolve(point);
     let top = mountinfo::topmost(&point).map_err(Refusal::system("reading the mount table"))?;
+    if let Some(entry) = &top
+        && entry.kind.starts_with("fuse.")
+        && !entry.is_sharelens()
+    {
+        // Has to be asked whether it is ours.
+        answering::check(&point)?;
+    }
     let entry = match top {
         Some(entry) if entry.is_sharelens() || is_served_by_us(&entry) => entry,
         other => {

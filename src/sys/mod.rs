@@ -24,6 +24,7 @@ pub mod reason;
 pub mod refresh;
 pub mod statfs;
 pub mod sync;
+pub mod unasked;
 pub mod version;
 pub mod xattr;
 pub mod xfs;

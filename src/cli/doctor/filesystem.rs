@@ -7,7 +7,7 @@ use crate::mount::{ask, mountinfo};
 use crate::sharing::DeviceIndex;
 use crate::sys::statfs::{self, FilesystemKind};
 use crate::sys::{reason, xfs};
-use crate::vxattr::Name;
+use crate::vxattr::{Name, printable};
 use std::fmt::Display;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -38,7 +38,7 @@ pub(super) fn findings(path: &Path) -> Result<Vec<Finding>, Failure> {
             format!("in the sharelens mount {:?}", view.point),
             format!(
                 "shows {}; `sharelens status` says what applies there",
-                view.source
+                printable(view.source.as_bytes())
             ),
         ));
         if let Ok(stats) = ask::text(&view.point, Name::Stats) {
