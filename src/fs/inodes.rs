@@ -36,6 +36,10 @@ pub struct Inodes {
     numbers: Numbers,
     pub(crate) nodes: Nodes,
     descriptors: Descriptors,
+    /// Of files whose backing file the kernel knows, so that nothing is kept alive by these alone.
+    registered: Mutex<HashMap<NodeId, (FileKey, Arc<OwnedFd>)>>,
+    /// How many these may be.
+    most_registered: usize,
     /// Where scans met what cannot be opened by handle.
     places: Places,
     /// Descriptors of inodes that have no name left to find them by: of directories, and of all where
@@ -61,6 +65,8 @@ impl Inodes {
             numbers: Numbers::new(status.ino),
             nodes: Nodes::new(key),
             descriptors: Descriptors::new(descriptors),
+            registered: Mutex::default(),
+            most_registered: descriptors,
             places: Places::default(),
             devices,
             nameless: Mutex::default(),
@@ -205,8 +211,12 @@ impl Inodes {
         if let Some(fd) = self.descriptors.get(node, known.key) {
             return Ok(fd);
         }
-        if known.directory
-            && let Some((key, fd)) = self.nameless.lock().get(&node)
+        let kept = if known.directory {
+            &self.nameless
+        } else {
+            &self.registered
+        };
+        if let Some((key, fd)) = kept.lock().get(&node)
             && *key == known.key
         {
             return Ok(Arc::clone(fd));
@@ -223,6 +233,34 @@ impl Inodes {
             }
             None => self.find(node, known.key, false),
         }
+    }
+
+    /// A descriptor of a regular file that is not open for write, for the kernel to know its backing
+    /// file by; kept until [`Inodes::unregistered`].
+    pub(crate) fn registered(&self, node: NodeId, key: FileKey) -> Result<Arc<OwnedFd>> {
+        // One that is open for reading serves more calls than an `O_PATH` one.
+        const FLAGS: i32 = libc::O_RDONLY | libc::O_NOATIME | libc::O_NONBLOCK | libc::O_NOCTTY;
+        let opened = self.device(key)?.open(key, FLAGS).and_then(io::Result::ok);
+        let fd = match opened {
+            Some(fd) => Arc::new(fd),
+            None => self.fd_by_key(node, key)?,
+        };
+        self.keep_registered(node, key, &fd);
+        Ok(fd)
+    }
+
+    /// Keeps such a descriptor.
+    pub(crate) fn keep_registered(&self, node: NodeId, key: FileKey, fd: &Arc<OwnedFd>) {
+        let mut registered = self.registered.lock();
+        if registered.len() < self.most_registered {
+            let _closed = registered.insert(node, (key, Arc::clone(fd)));
+        }
+    }
+
+    /// The kernel does not know the backing file any more.
+    pub fn unregistered(&self, node: NodeId) {
+        let closed = self.registered.lock().remove(&node);
+        drop(closed);
     }
 
     /// Opens a node with these flags. The node must be a regular file or a directory. Waits for
@@ -276,6 +314,8 @@ impl Inodes {
         match open() {
             Err(error) if error.raw_os_error() == Some(libc::EMFILE) => {
                 self.descriptors.clear();
+                let closed = std::mem::take(&mut *self.registered.lock());
+                drop(closed);
                 open()
             }
             other => other,

@@ -193,12 +193,20 @@ impl Passthrough {
         (opened, lent)
     }
 
-    /// A descriptor by which the kernel can be told the backing file of a node.
+    /// A descriptor by which the kernel can be told the backing file of an opened node: `created`,
+    /// if it was created by that. It is kept until [`Inodes::unregistered`].
     ///
     /// # Errors
     /// `ESTALE` when it is gone.
-    pub fn backing_file(&self, node: NodeId) -> Result<Arc<OwnedFd>> {
-        self.inodes.fd(node)
+    ///
+    /// [`Inodes::unregistered`]: super::Inodes::unregistered
+    pub fn backing_file(&self, opened: &Opened, created: Option<OwnedFd>) -> Result<Arc<OwnedFd>> {
+        let Some(fd) = created else {
+            return self.inodes.registered(opened.node, opened.key);
+        };
+        let fd = Arc::new(fd);
+        self.inodes.keep_registered(opened.node, opened.key, &fd);
+        Ok(fd)
     }
 
     /// The kernel could not be told the backing file: opens it here instead. Fails when the inode

@@ -13,6 +13,9 @@ use std::os::fd::AsFd;
 /// The most that a list of names can be (`XATTR_LIST_MAX`), in bytes.
 pub const LARGEST_LIST: usize = 64 * 1024;
 
+/// More than most lists need.
+const USUAL_LIST: usize = 1024;
+
 /// What begins the names that only root sees.
 const TRUSTED: &[u8] = b"trusted.";
 /// The access ACL, which with the caller's groups decides about the set-group-id bit.
@@ -29,7 +32,8 @@ impl Passthrough {
     }
 
     /// The names of the attributes that `caller` may see, each terminated by a zero byte, those
-    /// apart for which `hidden` says so; with `list_xattrs`, then those of the virtual ones. `buffer` has room for [`LARGEST_LIST`] bytes.
+    /// apart for which `hidden` says so; with `list_xattrs`, then those of the virtual ones. `buffer` grows to
+    /// [`LARGEST_LIST`] bytes at most.
     ///
     /// # Errors
     /// As listxattr(2) says.
@@ -42,8 +46,13 @@ impl Passthrough {
     ) -> Result<()> {
         let fd = self.inodes.fd(node)?;
         let ours = self.listed_virtual_xattrs(node)?;
-        buffer.resize(LARGEST_LIST, 0);
-        let length = match xattr::list(fd.as_fd(), buffer) {
+        buffer.resize(USUAL_LIST, 0);
+        let mut listed = xattr::list(fd.as_fd(), buffer);
+        if matches!(&listed, Err(error) if error.raw_os_error() == Some(libc::ERANGE)) {
+            buffer.resize(LARGEST_LIST, 0);
+            listed = xattr::list(fd.as_fd(), buffer);
+        }
+        let length = match listed {
             // The virtual ones are there nevertheless.
             Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) && !ours.is_empty() => 0,
             other => other.doing("list attributes")?,

@@ -71,7 +71,7 @@ impl Adapter {
     /// Serves `fs`. [`Notices::start`] is to be called once the session is there.
     #[must_use]
     pub fn new(fs: Arc<Passthrough>) -> Self {
-        let ids = Arc::new(BackingIds::new());
+        let ids = Arc::new(BackingIds::new(Arc::clone(fs.inodes())));
         fs.pinned_by(Arc::clone(&ids) as Arc<dyn fs::Pins>);
         let weak = Arc::downgrade(&fs);
         ids.on_let_go(Box::new(move |key| {
@@ -338,7 +338,7 @@ impl Filesystem for Adapter {
         }
         let id = self.backing_id(
             &opened,
-            || Ok(self.fs.backing_file(opened.node)?),
+            || Ok(self.fs.backing_file(&opened, None)?),
             |fd| reply.open_backing(fd),
         );
         match reply_error!(id, reply) {
@@ -375,10 +375,7 @@ impl Filesystem for Adapter {
         }
         let id = self.backing_id(
             &opened,
-            || match fd {
-                Some(fd) => Ok(Arc::new(fd)),
-                None => Ok(self.fs.backing_file(opened.node)?),
-            },
+            || Ok(self.fs.backing_file(&opened, fd)?),
             |fd| reply.open_backing(fd),
         );
         match id {

@@ -4,10 +4,11 @@
 //! - an inode has at most one, since the kernel fails the open that names a second one;
 //! - it is registered from a descriptor that is not open for write, by a thread in its base state
 //!   (without `CAP_FSETID`): the kernel writes with that thread's credentials;
+//! - a descriptor of the inode is kept with it, for whatever is asked about the file meanwhile;
 //! - after the last close it is kept for a moment, for the next open, unless the inode has no name
 //!   left: it keeps the inode alive.
 
-use crate::fs::{NodeId, Pins};
+use crate::fs::{Inodes, NodeId, Pins};
 use crate::sharing::FileKey;
 use fuser::BackingId;
 use lru::LruCache;
@@ -37,17 +38,19 @@ pub(super) struct BackingIds {
     shards: [Mutex<HashMap<NodeId, Slot>>; SHARDS],
     idle: Mutex<LruCache<NodeId, Instant>>,
     let_go: OnceLock<LetGo>,
+    inodes: Arc<Inodes>,
 }
 
 /// Told of an inode that a backing id has kept alive and does no longer.
 type LetGo = Box<dyn Fn(FileKey) + Send + Sync>;
 
 impl BackingIds {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(inodes: Arc<Inodes>) -> Self {
         Self {
             shards: std::array::from_fn(|_| Mutex::default()),
             idle: Mutex::new(LruCache::new(IDLE)),
             let_go: OnceLock::new(),
+            inodes,
         }
     }
 
@@ -82,7 +85,13 @@ impl BackingIds {
                 slot.into_mut()
             }
             entry => {
-                let id = Arc::new(register(&fd)?);
+                let id = match register(&fd) {
+                    Ok(id) => Arc::new(id),
+                    Err(error) => {
+                        self.inodes.unregistered(node);
+                        return Err(error);
+                    }
+                };
                 let slot = Slot { key, id, opens: 0 };
                 entry.insert_entry(slot).into_mut()
             }
@@ -127,6 +136,9 @@ impl BackingIds {
         let unused = shard.get(&node).is_some_and(|slot| slot.opens == 0);
         let dropped = if unused { shard.remove(&node) } else { None };
         drop(shard);
+        if dropped.is_some() {
+            self.inodes.unregistered(node);
+        }
         // Here the id is given back to the kernel.
         dropped.map(|slot| slot.key)
     }

@@ -329,6 +329,11 @@ pub fn link(fd: BorrowedFd<'_>, dir: BorrowedFd<'_>, name: &CStr) -> io::Result<
 /// # Errors
 /// As fchmodat2(2) says; `EOPNOTSUPP` for a symlink.
 pub fn chmod(fd: BorrowedFd<'_>, mode: u32) -> io::Result<()> {
+    // SAFETY: no memory is passed. An `O_PATH` descriptor does not serve for this.
+    match check(unsafe { libc::fchmod(fd.as_raw_fd(), mode & 0o7777) }) {
+        Err(error) if error.raw_os_error() == Some(libc::EBADF) => {}
+        done => return done.map(drop),
+    }
     let path = FdPath::new(fd);
     // SAFETY: the path is terminated and outlives the call.
     check(unsafe { libc::chmod(path.as_c_str().as_ptr(), mode & 0o7777) })?;
