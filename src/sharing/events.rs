@@ -55,6 +55,7 @@ impl<B: Backing> Engine<B> {
     /// Looks at the maps of files that others changed, without writing anything back: sharing
     /// that was not there before may be with anybody.
     pub(crate) fn look_at_foreign(&self, device: DeviceIndex) -> io::Result<()> {
+        self.look_at_renamed(device)?;
         loop {
             let mut state = self.lock_for(device);
             let id = state.device(device).map_or(0, |device| device.space);
@@ -115,7 +116,54 @@ impl<B: Backing> Engine<B> {
     }
 }
 
+impl<B: Backing> Engine<B> {
+    /// Looks whether files that may have lost their last name did so.
+    fn look_at_renamed(&self, device: DeviceIndex) -> io::Result<()> {
+        loop {
+            let mut state = self.lock_for(device);
+            let id = state.device(device).map_or(0, |device| device.space);
+            let renamed = &state.space(id).renamed;
+            let Some((file, times)) = renamed.iter().next().map(|(file, times)| (*file, *times))
+            else {
+                return Ok(());
+            };
+            drop(state);
+            let named = match self
+                .open(file)
+                .and_then(|opened| self.backing.stamp(&opened))
+            {
+                Ok(stamp) => Some(stamp.links > 0),
+                Err(error) if error.raw_os_error() == Some(libc::ESTALE) => None,
+                Err(error) => return Err(error),
+            };
+            let now = self.backing.now();
+            let mut state = self.lock_for(device);
+            match named {
+                Some(true) => {}
+                Some(false) => state.nameless(file, now),
+                None => {
+                    let slot = state.ensure(file);
+                    state.end_file(slot, id, now);
+                }
+            }
+            let renamed = &mut state.space(id).renamed;
+            if renamed.get(&file) == Some(&times) {
+                renamed.remove(&file);
+            }
+        }
+    }
+}
+
 impl State {
+    /// The file has no name any more, and lives only for as long as it is open somewhere.
+    fn nameless(&mut self, file: FileKey, now: Duration) {
+        let slot = self.ensure(file);
+        let active = self.activate(slot);
+        active.touches += 1;
+        active.touched = true;
+        active.dying.get_or_insert(now);
+    }
+
     /// Takes in an event that was taken out `now`, and not yet `before`.
     fn foreign_event(&mut self, event: &Event, before: Duration, now: Duration) {
         self.stats.events += 1;
@@ -131,14 +179,22 @@ impl State {
                     self.foreign_change(*file, before);
                 }
             }
-            // Sharing has nothing to do with these, but numbers of names and listings have.
-            Event::Attributes(file) => self.enqueue_named(*file, false),
+            // It may have lost its last name. What ends it then is not reported if it is one of our
+            // own descriptors that is the last.
+            Event::Attributes(file) => {
+                self.enqueue_named(*file, false);
+                let id = self.space_of(*file);
+                *self.space(id).renamed.entry(*file).or_default() += 1;
+            }
+            // Sharing has nothing to do with these, but listings have.
             Event::Entry {
                 directory,
                 subvolume: false,
                 ..
             } => self.enqueue_named(*directory, true),
             Event::Removed(file) => {
+                let id = self.space_of(*file);
+                self.space(id).renamed.remove(file);
                 self.foreign_removal(*file, now);
                 self.enqueue_named(*file, true);
             }

@@ -305,6 +305,10 @@ impl<B: Backing> Engine<B> {
                     map: None,
                 }));
             }
+            if state.awaits_removals(space) && !doubt && !self.has(Fault::NoRemovalFlush) {
+                // Removed since they were carried out.
+                continue;
+            }
             let start = state.space(space).journal.now();
             if let Some(flight) = state.flights.get_mut(&(file, want)) {
                 flight.spoiled = false;
@@ -394,7 +398,7 @@ impl<B: Backing> Engine<B> {
             };
             removed && device.barriers_done >= device.barriers_due
         });
-        !ready || !state.space(space).foreign.is_empty() || state.active(file).is_some()
+        !ready || state.space(space).awaits_looks() || state.active(file).is_some()
     }
 
     /// The active files that have to be settled before the record of the file can be believed,

@@ -43,7 +43,7 @@ impl State {
         let (file, active, cover) = (entry.key, entry.active, entry.cover.clone());
         let space = self.space_of(file);
         let space = self.space(space);
-        if active || !space.foreign.is_empty() {
+        if active || space.awaits_looks() {
             return false;
         }
         only_self || !space.hot.overlaps(&cover, None)

@@ -4,7 +4,7 @@ use super::backing::SharingUnit;
 use super::index::ExtentIndex;
 use super::journal::Journal;
 use super::key::FileKey;
-use super::table::Slot;
+use super::table::{KeyMap, Slot};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -50,8 +50,18 @@ pub(crate) struct Space {
     pub(crate) readers: usize,
     /// Files that somebody else changed, whose maps were not looked at since.
     pub(crate) foreign: Vec<FileKey>,
+    /// Files of which somebody else changed attributes, the number of names perhaps, and how often
+    /// since they were looked at.
+    pub(crate) renamed: KeyMap<FileKey, u32>,
     /// Files with evidence of what they shared.
     pub(crate) evidenced: BTreeSet<Slot>,
     /// When a file was removed last whose removal can neither be awaited nor carried out.
     pub(crate) doubt: Option<Duration>,
+}
+
+impl Space {
+    /// Whether somebody else changed files that were not looked at since.
+    pub(crate) fn awaits_looks(&self) -> bool {
+        !(self.foreign.is_empty() && self.renamed.is_empty())
+    }
 }

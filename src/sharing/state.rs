@@ -120,6 +120,13 @@ impl State {
         (0u16..).take(self.spaces.len())
     }
 
+    /// Whether removals were seen that were not carried out yet: what a map shows as shared then
+    /// may not be.
+    pub(crate) fn awaits_removals(&self, space: SpaceId) -> bool {
+        self.devices_of(space)
+            .any(|(_, device)| device.removals > device.removed)
+    }
+
     /// Maps of the space are about to be read.
     pub(crate) fn begin_reading(&mut self, id: SpaceId) -> Moment {
         let space = self.space(id);

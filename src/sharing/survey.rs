@@ -258,7 +258,8 @@ impl<B: Backing> Engine<B> {
         self.look_at_foreign(device)?;
         self.flush_removals(device)?;
         let doubt = self.in_doubt(device);
-        let survey = self.begin_survey(device, files, settled);
+        let (survey, awaits_removals) = self.begin_survey(device, files, settled);
+        let doubt = doubt || awaits_removals;
         let mut records = Vec::new();
         let held = lane.map(|lane| lane.lock());
         let read: Vec<Option<Read>> = files
@@ -274,13 +275,14 @@ impl<B: Backing> Engine<B> {
         Ok(self.end_survey(&survey, read, doubt))
     }
 
-    /// Notes what is being read, so that a change of it is noticed; which files may be.
+    /// Notes what is being read, so that a change of it is noticed; which files may be, and whether
+    /// something was removed that still may be shown as shared.
     fn begin_survey<'a>(
         &self,
         device: DeviceIndex,
         files: &'a [Opened<B::File>],
         settled: &'a HashSet<FileKey>,
-    ) -> Survey<'a, B> {
+    ) -> (Survey<'a, B>, bool) {
         let mut state = self.lock_for(device);
         let unit = state
             .device(device)
@@ -293,9 +295,10 @@ impl<B: Backing> Engine<B> {
         let number = state.surveys_begun;
         state.surveys.insert(number, Vec::new());
         let id = state.device(device).map_or(0, |device| device.space);
+        let awaits_removals = state.awaits_removals(id);
         let space = state.space(id);
         space.readers += 1;
-        Survey {
+        let survey = Survey {
             device,
             files,
             settled,
@@ -303,7 +306,8 @@ impl<B: Backing> Engine<B> {
             unit,
             number,
             start: space.journal.now(),
-        }
+        };
+        (survey, awaits_removals)
     }
 
     /// The map of a file and its cover; `None` when it changed between two batches.
@@ -381,7 +385,7 @@ impl<B: Backing> Engine<B> {
             .map(|(ready, file)| {
                 let (map, parts, cover) = ready?;
                 let space = state.space(id);
-                let moved = !space.foreign.is_empty()
+                let moved = space.awaits_looks()
                     || space.journal.concerns(start, &cover)
                     || spoiled.contains(&file.key);
                 let calm = state.is_settled(file.key, settled)

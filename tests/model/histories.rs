@@ -17,7 +17,7 @@ fn cases() -> u32 {
         .unwrap_or(600)
 }
 
-fn abilities() -> Abilities {
+pub fn abilities() -> Abilities {
     Abilities {
         by_item: false,
         items_readable: true,

@@ -557,6 +557,7 @@ impl History {
                 {
                     let key = self.key(file.ino);
                     self.slots[slot] = None;
+                    self.sim().report(Event::Attributes(key));
                     if self.sim().call(|world| world.unlink(file.ino)) {
                         self.sim().report(Event::Removed(key));
                     }

@@ -15,5 +15,6 @@ mod faults;
 mod held;
 mod histories;
 mod history;
+mod interleave;
 mod sim;
 mod world;

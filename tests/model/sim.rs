@@ -28,7 +28,11 @@ pub struct Sim {
     pause: fn(),
     stall: Mutex<Stall>,
     stall_ended: Condvar,
+    meanwhile: Mutex<(usize, Option<Meanwhile>)>,
 }
+
+/// What happens at a call of the engine, by its number.
+pub type Meanwhile = Box<dyn FnMut(usize) + Send>;
 
 /// Reading the map of a file that takes as long as a test wants.
 #[derive(Default)]
@@ -61,6 +65,7 @@ impl Sim {
             pause: || {},
             stall: Mutex::default(),
             stall_ended: Condvar::new(),
+            meanwhile: Mutex::default(),
         }
     }
 
@@ -81,6 +86,7 @@ impl Sim {
     /// A system call, or something the kernel does by itself.
     pub fn call<T>(&self, what: impl FnOnce(&mut World) -> T) -> T {
         (self.pause)();
+        self.interrupt();
         let mut world = self.world.lock().unwrap();
         if let Some(history) = &self.history {
             let mut history = history.lock().unwrap();
@@ -101,6 +107,25 @@ impl Sim {
     pub fn stall(&self, ino: Option<u64>) {
         self.stall.lock().unwrap().ino = ino;
         self.stall_ended.notify_all();
+    }
+
+    /// From now on this happens before each call, those that it makes itself excepted.
+    #[allow(dead_code)]
+    pub fn meanwhile(&self, what: Option<Meanwhile>) {
+        *self.meanwhile.lock().unwrap() = (0, what);
+    }
+
+    fn interrupt(&self) {
+        let (number, what) = {
+            let mut meanwhile = self.meanwhile.lock().unwrap();
+            let what = meanwhile.1.take();
+            meanwhile.0 += usize::from(what.is_some());
+            (meanwhile.0, what)
+        };
+        if let Some(mut what) = what {
+            what(number - 1);
+            self.meanwhile.lock().unwrap().1 = Some(what);
+        }
     }
 
     /// How many readings were stalled so far.
@@ -196,6 +221,8 @@ impl Backing for Sim {
             return Ok(Removals::Unknown);
         }
         self.call(World::reap);
+        // A removal may come just after.
+        self.interrupt();
         Ok(Removals::Done)
     }
 
