@@ -179,11 +179,43 @@ fn on_xfs_a_removed_clone_shares_until_removals_are_flushed() {
         let (a, b) = pair(&image);
         let gone = disk.key(&b);
         std::fs::remove_file(&b).unwrap();
-        assert_eq!(disk.backing.flush_removals(SOURCE).unwrap(), Removals::Done);
+        assert_eq!(
+            disk.backing.flush_removals(SOURCE, &[]).unwrap(),
+            Removals::Done
+        );
         assert_eq!(disk.backing.liveness(gone), Liveness::Gone);
         assert_eq!(disk.shape(&a), "16.");
         std::fs::remove_file(&a).unwrap();
     }
+}
+
+#[test]
+fn on_xfs_removals_are_carried_out_for_certain_while_others_remove_too() {
+    const THREADS: usize = 4;
+    const ROUNDS: usize = 3000;
+    let _alone = alone();
+    let Some(image) = Image::xfs() else { return };
+    let disk = Disk::on(image.path());
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (disk, image) = (&disk, &image);
+            scope.spawn(move || {
+                let a = image.path().join(format!("a{thread}"));
+                let b = image.path().join(format!("b{thread}"));
+                write_synced(&a, 1, 16 * BLOCK as usize);
+                for round in 0..ROUNDS {
+                    clone(&a, &b);
+                    let gone = disk.key(&b);
+                    std::fs::remove_file(&b).unwrap();
+                    assert_eq!(
+                        disk.backing.flush_removals(SOURCE, &[gone]).unwrap(),
+                        Removals::Done
+                    );
+                    assert_eq!(disk.shape(&a), "16.", "round {round}");
+                }
+            });
+        }
+    });
 }
 
 #[test]
@@ -199,10 +231,16 @@ fn a_file_without_names_can_be_opened_until_its_last_descriptor_is_closed() {
         let opened = disk.backing.open(key).unwrap();
         assert_eq!(disk.backing.stamp(&opened).unwrap().links, 0);
         drop(opened);
-        assert_eq!(disk.backing.flush_removals(SOURCE).unwrap(), Removals::Done);
+        assert_eq!(
+            disk.backing.flush_removals(SOURCE, &[]).unwrap(),
+            Removals::Done
+        );
         assert_eq!(disk.shape(&a), "16S", "it still holds its blocks");
         drop(held);
-        assert_eq!(disk.backing.flush_removals(SOURCE).unwrap(), Removals::Done);
+        assert_eq!(
+            disk.backing.flush_removals(SOURCE, &[]).unwrap(),
+            Removals::Done
+        );
         assert_eq!(disk.backing.liveness(key), Liveness::Gone);
         let error = disk.backing.open(key).err().unwrap();
         assert_eq!(error.raw_os_error(), Some(libc::ESTALE));
@@ -228,7 +266,7 @@ fn a_recycled_inode_number_is_another_file() {
         }
         before = Some(key);
         std::fs::remove_file(&path).unwrap();
-        disk.backing.flush_removals(SOURCE).unwrap();
+        disk.backing.flush_removals(SOURCE, &[]).unwrap();
     }
     assert!(
         recycled > 0,
@@ -600,7 +638,7 @@ fn a_snapshot_is_noticed_and_its_removal_carried_out_on_request() {
         "{events:?}"
     );
     assert_eq!(
-        disk.backing.flush_removals(key.device).unwrap(),
+        disk.backing.flush_removals(key.device, &[]).unwrap(),
         Removals::Done
     );
     assert_eq!(disk.shape(&file), "16.");
@@ -637,7 +675,10 @@ fn a_removed_subvolume_counts_as_removed_only_when_the_cleaner_has_finished_with
     disk.backing.write_back_all(SOURCE).unwrap();
     assert_eq!(disk.shape(&watched), "16S");
     run("btrfs", ["subvolume", "delete", snapshot.to_str().unwrap()]);
-    assert_eq!(disk.backing.flush_removals(SOURCE).unwrap(), Removals::Done);
+    assert_eq!(
+        disk.backing.flush_removals(SOURCE, &[]).unwrap(),
+        Removals::Done
+    );
     assert_eq!(disk.shape(&watched), "16.");
 }
 
@@ -662,7 +703,7 @@ fn a_removed_subvolume_with_an_open_file_is_under_way_until_it_is_closed() {
     let table = Arc::new(DeviceTable::new(source.as_fd()).unwrap());
     let backing = DiskBacking::new(table).with_cleaner_wait(Duration::from_millis(100));
     let disk = Disk { backing };
-    let flush = || disk.backing.flush_removals(SOURCE).unwrap();
+    let flush = || disk.backing.flush_removals(SOURCE, &[]).unwrap();
     let held = File::open(snapshot.join("f")).unwrap();
     run("btrfs", ["subvolume", "delete", snapshot.to_str().unwrap()]);
     assert_eq!(flush(), Removals::UnderWay);
@@ -756,7 +797,10 @@ fn a_filesystem_that_cannot_share_says_so() {
     assert_eq!(disk.backing.sharing_unit(SOURCE), SharingUnit::None);
     assert_eq!(disk.shape(&path), "16.");
     assert_eq!(disk.backing.items(&disk.open(&path)).unwrap(), None);
-    assert_eq!(disk.backing.flush_removals(SOURCE).unwrap(), Removals::Done);
+    assert_eq!(
+        disk.backing.flush_removals(SOURCE, &[]).unwrap(),
+        Removals::Done
+    );
     let directory = disk.open(&path);
     let mut none = Vec::new();
     assert!(

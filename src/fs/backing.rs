@@ -77,6 +77,35 @@ pub trait Listener: Send + Sync {
     fn heard(&self, change: Heard<'_>);
 }
 
+/// Carries out the removals that wait on an XFS filesystem, those of `removed` for certain.
+fn flush_xfs(mount: BorrowedFd<'_>, removed: &[FileKey]) -> io::Result<()> {
+    /// An inode that is neither freed nor living after so many rounds is in use by somebody who
+    /// gave it no name yet: no removal waits for that long without being waited for.
+    const ROUNDS: u32 = 40;
+    const PAUSE: Duration = Duration::from_micros(100);
+    xfs::flush_removals(mount)?;
+    let mut waiting = removed.to_vec();
+    waiting.sort_unstable_by_key(|file| file.ino);
+    for round in 0..ROUNDS {
+        let mut freed = xfs::Freed::of(mount);
+        let mut still = Vec::new();
+        for file in waiting {
+            if !freed.is(file.ino, file.generation)? {
+                still.push(file);
+            }
+        }
+        if still.is_empty() {
+            break;
+        }
+        if round > 0 {
+            std::thread::sleep(PAUSE);
+        }
+        xfs::flush_removals(mount)?;
+        waiting = still;
+    }
+    Ok(())
+}
+
 /// An open file of the backing filesystem.
 #[derive(Debug)]
 pub struct DiskFile {
@@ -527,11 +556,11 @@ impl Backing for DiskBacking {
         }
     }
 
-    fn flush_removals(&self, device: DeviceIndex) -> io::Result<Removals> {
+    fn flush_removals(&self, device: DeviceIndex, removed: &[FileKey]) -> io::Result<Removals> {
         let device = self.device(device)?;
         let mount = device.space.mount();
         match device.space.kind {
-            FilesystemKind::Xfs => match xfs::flush_removals(mount) {
+            FilesystemKind::Xfs => match flush_xfs(mount, removed) {
                 Ok(()) => Ok(Removals::Done),
                 // Nothing is removed on a filesystem that cannot be written.
                 Err(error) if error.raw_os_error() == Some(libc::EROFS) => Ok(Removals::Done),

@@ -141,11 +141,12 @@ pub trait Backing: Send + Sync + 'static {
     /// Of the look-up, other than lacking privilege.
     fn items(&self, file: &Self::File) -> io::Result<Option<Vec<PhysRange>>>;
 
-    /// Carries out removals that wait in the background on this device.
+    /// Carries out removals that wait in the background on this device; when it says that it is
+    /// done, those of `removed` are.
     ///
     /// # Errors
     /// Of the ioctl, other than lacking privilege.
-    fn flush_removals(&self, device: DeviceIndex) -> io::Result<Removals>;
+    fn flush_removals(&self, device: DeviceIndex, removed: &[FileKey]) -> io::Result<Removals>;
 
     /// Writes everything dirty on this device back (`syncfs`).
     ///

@@ -15,6 +15,7 @@ use super::stats::Stats;
 use super::sync::{Condvar, Mutex, MutexGuard};
 use crate::extent::{Bytes, ExtentMap, ShareSummary};
 use crate::sys::reason;
+use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -241,6 +242,7 @@ impl<B: Backing> Engine<B> {
             can_flush: true,
             removals: 0,
             removed: 0,
+            removed_files: VecDeque::new(),
         };
         let mut state = self.state.lock();
         state.add_device(device, new);

@@ -208,7 +208,7 @@ impl State {
                 let id = self.space_of(*directory);
                 self.forget_space(id);
                 self.enqueue_named(*directory, true);
-                self.note_removal(directory.device, now);
+                self.note_removal(directory.device, None, now);
             }
             Event::Overflow => {
                 self.stats.overflows += 1;
@@ -267,17 +267,25 @@ impl State {
         // A clone of it that others made may not have been taken in yet: then it shared all the
         // same.
         if !cover.is_empty() || self.watches {
-            self.note_removal(file.device, now);
+            self.note_removal(file.device, Some(file), now);
         }
         self.forget(slot);
     }
 
     /// Blocks may wait to be given back in the background.
-    pub(crate) fn note_removal(&mut self, index: DeviceIndex, now: Duration) {
+    pub(crate) fn note_removal(
+        &mut self,
+        index: DeviceIndex,
+        file: Option<FileKey>,
+        now: Duration,
+    ) {
         let Some(device) = self.device_mut(index) else {
             return;
         };
         device.removals += 1;
+        if let Some(file) = file {
+            device.note_removed(file);
+        }
         let (space, can_flush) = (device.space, device.can_flush);
         if !can_flush {
             self.space(space).doubt = Some(now);

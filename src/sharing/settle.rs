@@ -277,15 +277,18 @@ impl<B: Backing> Engine<B> {
         let pending: Vec<_> = state
             .devices_of(space)
             .filter(|(_, device)| device.removals > device.removed)
-            .map(|(index, device)| (index, device.removals))
+            .map(|(index, device)| {
+                let files = device.removed_files.iter().map(|(_, file)| *file);
+                (index, device.removals, files.collect::<Vec<_>>())
+            })
             .collect();
         drop(state);
         if self.has(Fault::NoRemovalFlush) {
             return Ok(false);
         }
         let mut under_way = false;
-        for (index, removals) in pending {
-            let outcome = self.backing.flush_removals(index)?;
+        for (index, removals, files) in pending {
+            let outcome = self.backing.flush_removals(index, &files)?;
             let now = self.backing.now();
             let mut state = self.lock_for(index);
             state.stats.removal_flushes += 1;
@@ -293,7 +296,7 @@ impl<B: Backing> Engine<B> {
             if let Some(device) = state.device_mut(index) {
                 device.can_flush = outcome != Removals::Unknown;
                 if outcome != Removals::UnderWay {
-                    device.removed = device.removed.max(removals);
+                    device.carried_out(removals);
                 }
             }
             let space = state.space(space);
@@ -307,18 +310,19 @@ impl<B: Backing> Engine<B> {
     /// Settles everything on a device, once, and again after foreign changes were lost.
     pub(crate) fn make_ready(&self, index: DeviceIndex) -> io::Result<()> {
         let state = self.lock_for(index);
-        let Some(device) = state.device(index).copied() else {
+        let Some(device) = state.device(index) else {
             return Ok(());
         };
+        let (due, done) = (device.barriers_due, device.barriers_done);
+        let (space, unit) = (device.space, device.unit);
         drop(state);
-        let (due, space) = (device.barriers_due, device.space);
-        if device.barriers_done >= device.barriers_due {
+        if done >= due {
             return Ok(());
         }
         let mut outcome = Removals::Done;
-        if device.unit != SharingUnit::None && !self.has(Fault::NoBarrier) {
+        if unit != SharingUnit::None && !self.has(Fault::NoBarrier) {
             self.backing.write_back_all(index)?;
-            outcome = self.backing.flush_removals(index)?;
+            outcome = self.backing.flush_removals(index, &[])?;
         }
         let now = self.backing.now();
         let mut state = self.lock_for(index);

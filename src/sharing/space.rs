@@ -5,14 +5,14 @@ use super::index::ExtentIndex;
 use super::journal::Journal;
 use super::key::FileKey;
 use super::table::{KeyMap, Slot};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 /// Which address space.
 pub(crate) type SpaceId = u16;
 
 /// What is known of a device.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Device {
     /// Its address space.
     pub(crate) space: SpaceId,
@@ -26,6 +26,34 @@ pub(crate) struct Device {
     /// Removals seen, and of these carried out.
     pub(crate) removals: u64,
     pub(crate) removed: u64,
+    /// The files of those that were not, with their numbers.
+    pub(crate) removed_files: VecDeque<(u64, FileKey)>,
+}
+
+impl Device {
+    /// Of more than so many only the last are looked at one by one: by then the others have had
+    /// more time than any removal waits.
+    const LOOKED_AT: usize = 1 << 16;
+
+    /// The removal seen last was that of a file.
+    pub(crate) fn note_removed(&mut self, file: FileKey) {
+        if self.removed_files.len() >= Self::LOOKED_AT {
+            self.removed_files.pop_front();
+        }
+        self.removed_files.push_back((self.removals, file));
+    }
+
+    /// Removals up to this number were carried out.
+    pub(crate) fn carried_out(&mut self, number: u64) {
+        self.removed = self.removed.max(number);
+        while self
+            .removed_files
+            .front()
+            .is_some_and(|(removal, _)| *removal <= number)
+        {
+            self.removed_files.pop_front();
+        }
+    }
 }
 
 /// An address space: files in different ones cannot share.

@@ -20,6 +20,7 @@ fn state(cache_size: u64) -> State {
             can_flush: true,
             removals: 0,
             removed: 0,
+            removed_files: std::collections::VecDeque::new(),
         },
     );
     state

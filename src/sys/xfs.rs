@@ -126,12 +126,15 @@ pub fn geometry(fd: BorrowedFd<'_>) -> io::Result<Geometry> {
     })
 }
 
-/// Carries out every removal that waits in the background, and waits for it: 2 us when nothing
-/// waits. Needs `CAP_SYS_ADMIN`.
+/// Has every removal that waits in the background carried out, and mostly waits for it: 2 us when
+/// nothing waits. Needs `CAP_SYS_ADMIN`.
 ///
 /// A removed file gives its blocks back in a worker some milliseconds later, and until then they
 /// are shared. `XFS_IOC_FREE_EOFBLOCKS` flushes that worker before it looks for preallocation to
-/// free; asked for files of 2^62 bytes and more only, it finds none and does nothing else.
+/// free; asked for files of 2^62 bytes and more only, it finds none and does nothing else. It may
+/// return too early while others remove files: each removal takes the worker's timer out of its
+/// queue for a moment to set it anew, and is not waited for then (`xfs_inodegc_queue`). Whether a
+/// removal was carried out is told by [`Freed`].
 ///
 /// # Errors
 /// `EPERM` without the privilege, `EROFS` on a read-only filesystem, `ENOTTY` on another one.
@@ -153,8 +156,145 @@ pub fn flush_removals(fd: BorrowedFd<'_>) -> io::Result<()> {
     .map(drop)
 }
 
+/// `struct xfs_bulk_ireq`, the head of the next two.
+#[repr(C)]
+#[derive(Default)]
+struct BulkRequest {
+    ino: u64,
+    flags: u32,
+    room: u32,
+    count: u32,
+    group: u32,
+    reserved: [u64; 5],
+}
+
+/// `struct xfs_inumbers`: an allocation unit of inodes.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Chunk {
+    first: u64,
+    allocated: u64,
+    count: u8,
+    version: u8,
+    padding: [u8; 6],
+}
+
+/// `struct xfs_inumbers_req`.
+#[repr(C)]
+#[derive(Default)]
+struct Inumbers {
+    request: BulkRequest,
+    chunks: [Chunk; 2],
+}
+
+/// `struct xfs_bulkstat_req` for one `struct xfs_bulkstat`, of which only number and generation
+/// are named.
+#[repr(C)]
+struct Bulkstat {
+    request: BulkRequest,
+    ino: u64,
+    other: [u64; 7],
+    generation: u32,
+    rest: [u32; 31],
+}
+
+/// Inodes in the unit of their allocation.
+const CHUNK: u64 = 64;
+
+/// Tells whether removed inodes were given back, the last step of which frees the inode itself.
+#[derive(Debug)]
+pub struct Freed<'a> {
+    fd: BorrowedFd<'a>,
+    /// The first inode of the unit asked about last, and which of it are allocated.
+    known: Option<(u64, u64)>,
+}
+
+impl<'a> Freed<'a> {
+    /// Of the filesystem that `fd` is on.
+    #[must_use]
+    pub fn of(fd: BorrowedFd<'a>) -> Self {
+        Self { fd, known: None }
+    }
+
+    /// Whether the inode of this number and generation was given back. Quick for neighbours one
+    /// after the other. Needs `CAP_SYS_ADMIN`.
+    ///
+    /// # Errors
+    /// Of `XFS_IOC_INUMBERS` and `XFS_IOC_BULKSTAT`.
+    pub fn is(&mut self, ino: u64, generation: u32) -> io::Result<bool> {
+        let holds = |first: u64| first <= ino && ino - first < CHUNK;
+        let chunk = match self.known.filter(|(first, _)| holds(*first)) {
+            Some(known) => Some(known),
+            None => {
+                self.known = self
+                    .chunks_before(ino)?
+                    .into_iter()
+                    .find(|(first, _)| holds(*first));
+                self.known
+            }
+        };
+        if chunk.is_none_or(|(first, allocated)| allocated & (1 << (ino - first)) == 0) {
+            return Ok(true);
+        }
+        // Allocated still, or again for another file.
+        Ok(self.generation(ino)?.is_some_and(|now| now != generation))
+    }
+
+    /// The units that can hold this inode: the first inode of each, and a bit for each inode that
+    /// is allocated.
+    fn chunks_before(&self, ino: u64) -> io::Result<Vec<(u64, u64)>> {
+        let mut argument = Inumbers {
+            request: BulkRequest {
+                ino: ino.saturating_sub(CHUNK - 1),
+                room: 2,
+                ..BulkRequest::default()
+            },
+            ..Inumbers::default()
+        };
+        // SAFETY: the request number states the head's size; what follows it has room for the two
+        // records that are asked for, and `argument` outlives the call.
+        check(unsafe {
+            libc::ioctl(
+                self.fd.as_raw_fd(),
+                request::read::<BulkRequest>(b'X', 128) as _,
+                &raw mut argument,
+            )
+        })?;
+        let found = argument.chunks.iter().take(argument.request.count as usize);
+        Ok(found.map(|chunk| (chunk.first, chunk.allocated)).collect())
+    }
+
+    /// The generation of a living inode.
+    fn generation(&self, ino: u64) -> io::Result<Option<u32>> {
+        let mut argument = Bulkstat {
+            request: BulkRequest {
+                ino,
+                room: 1,
+                ..BulkRequest::default()
+            },
+            ino: 0,
+            other: [0; 7],
+            generation: 0,
+            rest: [0; 31],
+        };
+        // SAFETY: as above, for one record.
+        check(unsafe {
+            libc::ioctl(
+                self.fd.as_raw_fd(),
+                request::read::<BulkRequest>(b'X', 127) as _,
+                &raw mut argument,
+            )
+        })?;
+        let found = argument.request.count > 0 && argument.ino == ino;
+        Ok(found.then_some(argument.generation))
+    }
+}
+
 const _: () = {
     assert!(size_of::<EofBlocks>() == 128);
+    assert!(size_of::<BulkRequest>() == 64);
+    assert!(size_of::<Inumbers>() == 64 + 2 * 24);
+    assert!(size_of::<Bulkstat>() == 64 + 192);
     assert!(size_of::<RawGeometry>() == 256);
 };
 

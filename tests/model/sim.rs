@@ -216,7 +216,7 @@ impl Backing for Sim {
         }))
     }
 
-    fn flush_removals(&self, _: DeviceIndex) -> io::Result<Removals> {
+    fn flush_removals(&self, _: DeviceIndex, _: &[FileKey]) -> io::Result<Removals> {
         if !self.abilities.may_flush {
             return Ok(Removals::Unknown);
         }
