@@ -12,7 +12,7 @@ use super::engine::{AskError, Engine};
 use super::evidence::Credible;
 use super::faults::Fault;
 use super::key::FileKey;
-use super::settle::{BATCH, Reading, WHOLE};
+use super::settle::{BATCH, Reading, WHOLE, Wild};
 use super::state::State;
 use super::table::{Record, Slot};
 use crate::extent::{ExtentMap, ShareSummary};
@@ -280,8 +280,11 @@ impl<B: Backing> Engine<B> {
             for other in around {
                 if other == file {
                     self.settle_own(file)?;
-                } else {
+                } else if self.learn_wild(other)? == Wild::Not || self.overlap(file, other) {
                     self.tame(other)?;
+                } else {
+                    // It has nothing to do with the file, as far as is known by now.
+                    continue;
                 }
                 settled.push(other);
             }
@@ -347,14 +350,19 @@ impl<B: Backing> Engine<B> {
                 return Ok(None);
             }
             let mut outdated = false;
+            let mut learned = false;
             for other in around {
-                outdated |= self.tame(other)?;
-                settled.push(other);
+                // What was not known to share with the file may have done so until now.
+                learned |= self.learn_wild(other)? != Wild::Not;
+                if self.lock_for(device).covers(other, &cover) {
+                    outdated |= self.tame(other)?;
+                    settled.push(other);
+                }
             }
 
             let numbers = ShareSummary::of(&map);
             let mut state = self.lock_for(device);
-            let moved = state.moved_since(file, want, start, &cover);
+            let moved = learned || state.moved_since(file, want, start, &cover);
             let storable = !(moved || doubt && !cover.is_empty());
             if moved && (outdated || attempt == 0 || batches > 1) {
                 continue;
@@ -417,6 +425,15 @@ impl<B: Backing> Engine<B> {
         }
         around.retain(|other| !settled.contains(other));
         around
+    }
+
+    /// Whether two files may share, as far as their covers are known.
+    fn overlap(&self, file: FileKey, other: FileKey) -> bool {
+        let state = self.lock_for(file.device);
+        match state.entry(file) {
+            Some(entry) if entry.cover.is_known() => state.covers(other, &entry.cover),
+            _ => true,
+        }
     }
 
     /// The file's record, unless a change that was seen made it invalid or it is older than it

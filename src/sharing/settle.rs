@@ -38,6 +38,17 @@ pub(crate) enum Reading {
     TooLong,
 }
 
+/// An active file whose cover was to be learned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wild {
+    /// It was known.
+    Not,
+    /// It was read.
+    Learned,
+    /// The file is gone.
+    Gone,
+}
+
 /// What a file shares, as its map stands.
 pub(crate) struct Shared {
     pub(crate) cover: Cover,
@@ -234,13 +245,19 @@ impl<B: Backing> Engine<B> {
     /// Settles a file and makes sure that its cover is known if it stays active.
     pub(crate) fn tame(&self, file: FileKey) -> io::Result<bool> {
         let changed = self.settle(file)?;
+        Ok(self.learn_wild(file)? == Wild::Gone || changed)
+    }
+
+    /// Makes sure that the cover of an active file is known, without settling it: what it shares
+    /// can only become less unseen.
+    pub(crate) fn learn_wild(&self, file: FileKey) -> io::Result<Wild> {
         let mut state = self.lock_for(file.device);
         let wild = state
             .entry(file)
             .is_some_and(|entry| entry.active && !entry.cover.is_known());
         let copies = state.active(file).map(|active| active.copies);
         if !wild {
-            return Ok(changed);
+            return Ok(Wild::Not);
         }
         let space = state.space_of(file);
         let start = state.begin_reading(space);
@@ -256,7 +273,7 @@ impl<B: Backing> Engine<B> {
         else {
             drop(state);
             self.bury(file);
-            return Ok(true);
+            return Ok(Wild::Gone);
         };
         let credible = if moved { Credible::NEVER } else { credible };
         if state.active(file).map(|active| active.copies) == copies
@@ -265,7 +282,7 @@ impl<B: Backing> Engine<B> {
         {
             state.set_cover(slot, cover, credible);
         }
-        Ok(changed)
+        Ok(Wild::Learned)
     }
 
     /// Carries out removals that wait in the background, in the whole address space. True when

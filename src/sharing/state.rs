@@ -166,6 +166,12 @@ impl State {
             .map_or(Cover::Unknown, |entry| entry.cover.clone())
     }
 
+    /// Whether the file may share within this cover: its own overlaps, or is not known.
+    pub(crate) fn covers(&self, file: FileKey, cover: &Cover) -> bool {
+        self.entry(file)
+            .is_some_and(|entry| !entry.cover.is_known() || entry.cover.overlaps(cover))
+    }
+
     pub(crate) fn active(&mut self, file: FileKey) -> Option<&mut Active> {
         let slot = self.table.find(file)?;
         self.actives.get_mut(&slot.0)
