@@ -83,6 +83,9 @@ struct RunArgs {
     /// Only these sides (by the names in the tables), separated by commas.
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     sides: Vec<String>,
+    /// Only this backing filesystem, where a workload runs on both.
+    #[arg(long, value_name = "NAME", value_parser = ["xfs", "btrfs"])]
+    filesystem: Option<String>,
     /// Another passthrough filesystem: NAME=COMMAND, which serves in the foreground, with
     /// {source} and {mountpoint} in COMMAND. May be repeated.
     #[arg(long, value_name = "NAME=COMMAND")]
@@ -131,6 +134,7 @@ fn run_workloads(args: RunArgs) -> Result<()> {
     settings.quick = args.quick;
     settings.rounds = args.rounds;
     settings.sides = args.sides;
+    settings.filesystem = args.filesystem;
     settings.others = args.also;
     settings.options = args.options;
     settings.source_tree = args.source_tree;

@@ -1,6 +1,7 @@
 //! What a run was asked for, and its scratch directory.
 
 use super::error::{Context, Result};
+use super::image::FsKind;
 use super::side::Side;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -40,6 +41,8 @@ pub(crate) struct Settings {
     pub(crate) rounds: Option<usize>,
     /// Names of the sides to run; empty means all.
     pub(crate) sides: Vec<String>,
+    /// `xfs` or `btrfs`, where a workload runs on both; `None` means both.
+    pub(crate) filesystem: Option<String>,
     /// Further filesystems to compare with.
     pub(crate) others: Vec<Other>,
     /// Further mount options for every sharelens mount.
@@ -64,6 +67,7 @@ impl Settings {
             quick: false,
             rounds: None,
             sides: Vec::new(),
+            filesystem: None,
             others: Vec::new(),
             options: Vec::new(),
             program,
@@ -87,6 +91,15 @@ impl Settings {
     pub(crate) fn scratch(&self, name: &str) -> PathBuf {
         let number = self.made.fetch_add(1, Ordering::Relaxed);
         self.directory.path().join(format!("{name}-{number}"))
+    }
+
+    /// The backing filesystems of workloads that run on XFS and on btrfs.
+    pub(crate) fn filesystems(&self) -> impl Iterator<Item = FsKind> + use<> {
+        let only = self.filesystem.clone();
+        let both = [("xfs", FsKind::Xfs { groups: 4 }), ("btrfs", FsKind::Btrfs)];
+        both.into_iter()
+            .filter(move |(name, _)| only.as_ref().is_none_or(|only| only == name))
+            .map(|(_, kind)| kind)
     }
 
     /// Of `sides` and the other filesystems those that the run was asked for.

@@ -3,7 +3,7 @@
 use super::Workload;
 use super::attribute;
 use crate::harness::{
-    Context, FsKind, Image, Result, Settings, Side, Table, Tables, bytes, duration, median,
+    Context, Image, Result, Settings, Side, Table, Tables, bytes, duration, median,
 };
 use crate::raw::generate::{BLOCK, c_path, write_solid};
 use crate::raw::kernel::{Mapper, Writeback};
@@ -37,7 +37,7 @@ fn run(settings: &Settings) -> Result<Tables> {
     let rounds = settings.rounds_or(3);
     let sides = settings.chosen(vec![Side::native(), Side::sharelens("sharelens", "")]);
     let mut tables = Tables::new();
-    for kind in [FsKind::Xfs { groups: 4 }, FsKind::Btrfs] {
+    for kind in settings.filesystems() {
         let image = Image::create(settings, kind, 3 * size + (2 << 30))?;
         let directory = image.root().join("work");
         fs::create_dir(&directory)?;

@@ -65,7 +65,7 @@ fn run(settings: &Settings) -> Result<Tables> {
         ),
     ];
     let mut tables = Tables::new();
-    for kind in [FsKind::Xfs { groups: 4 }, FsKind::Btrfs] {
+    for kind in settings.filesystems() {
         let image = Image::create(settings, kind, 8 << 30)?;
         let directory = image.root().join("work");
         fs::create_dir(&directory)?;

@@ -2,8 +2,7 @@
 
 use super::{Workload, attribute};
 use crate::harness::{
-    Context, FsKind, Image, Result, Settings, Side, Table, Tables, View, duration, interrupted,
-    percentile,
+    Context, Image, Result, Settings, Side, Table, Tables, View, duration, interrupted, percentile,
 };
 use crate::raw::generate::{Tree, clone_tree};
 use crate::raw::kernel::{Mapper, Writeback};
@@ -32,7 +31,7 @@ fn run(settings: &Settings) -> Result<Tables> {
         Side::sharelens("sharelens io=cached", "io=cached"),
     ]);
     let mut tables = Tables::new();
-    for kind in [FsKind::Xfs { groups: 4 }, FsKind::Btrfs] {
+    for kind in settings.filesystems() {
         let image = Image::create(settings, kind, 4 << 30)?;
         let source = image.root().join("tree");
         Tree::of_small_files(FILES).write(&source)?;

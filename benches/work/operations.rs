@@ -22,7 +22,7 @@ fn run(settings: &Settings) -> Result<Tables> {
     let times = settings.size(5000, 100);
     let rounds = settings.rounds_or(5);
     let mut tables = Tables::new();
-    for kind in [FsKind::Xfs { groups: 4 }, FsKind::Btrfs] {
+    for kind in settings.filesystems() {
         let image = Image::create(settings, kind, 8 << 30)?;
         let directory = image.root().join("work");
         let mut bench = Bench {

@@ -2,7 +2,7 @@
 
 use super::Workload;
 use crate::harness::{
-    Context, FsKind, Image, Result, Run, Samples, Settings, Side, SourceTree, Tables, View,
+    Context, Image, Result, Run, Samples, Settings, Side, SourceTree, Tables, View,
 };
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -22,7 +22,7 @@ fn run(settings: &Settings) -> Result<Tables> {
     let source = SourceTree::pack(settings)?;
     let rounds = settings.rounds_or(5);
     let mut tables = Tables::new();
-    for kind in [FsKind::Xfs { groups: 4 }, FsKind::Btrfs] {
+    for kind in settings.filesystems() {
         let image = Image::create(settings, kind, 16 << 30)?;
         let mut samples = Samples::default();
         for _ in 0..rounds {

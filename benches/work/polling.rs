@@ -3,8 +3,7 @@
 
 use super::{Workload, stats};
 use crate::harness::{
-    Context, FsKind, Image, Result, Settings, Side, Table, Tables, bytes, duration, interrupted,
-    percentile,
+    Context, Image, Result, Settings, Side, Table, Tables, bytes, duration, interrupted, percentile,
 };
 use crate::raw::generate::{BLOCK, c_path, clone_file, write_solid};
 use crate::raw::kernel::{Mapper, Writeback};
@@ -52,7 +51,7 @@ fn run(settings: &Settings) -> Result<Tables> {
         ),
     ];
     let mut tables = Tables::new();
-    for kind in [FsKind::Xfs { groups: 4 }, FsKind::Btrfs] {
+    for kind in settings.filesystems() {
         let image = Image::create(settings, kind, 16 << 30)?;
         let head = [
             "side",

@@ -39,7 +39,7 @@ fn run(settings: &Settings) -> Result<Tables> {
     sides.extend(Side::others(settings));
     let sides = settings.chosen(sides);
     let mut tables = Tables::new();
-    for kind in [FsKind::Xfs { groups: 4 }, FsKind::Btrfs] {
+    for kind in settings.filesystems() {
         let image = Image::create(settings, kind, 12 << 30)?;
         let source = image.root().join("tree");
         tree.write(&source)?;
