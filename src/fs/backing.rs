@@ -75,6 +75,9 @@ pub enum Heard<'a> {
 pub trait Listener: Send + Sync {
     /// This happened, some moments ago.
     fn heard(&self, change: Heard<'_>);
+
+    /// Whether this is known to be a regular file, without looking at it.
+    fn knows_file(&self, inode: FileKey) -> bool;
 }
 
 /// Carries out the removals that wait on an XFS filesystem, those of `removed` for certain.
@@ -404,7 +407,8 @@ impl DiskBacking {
     /// Whether a changed inode is a regular file, or gone: writes to pipes and devices are
     /// reported too.
     fn is_regular(&self, file: FileKey, regular: &mut HashSet<FileKey>) -> bool {
-        if regular.contains(&file) {
+        let known = |listener: &Arc<dyn Listener>| listener.knows_file(file);
+        if regular.contains(&file) || self.listener.get().is_some_and(known) {
             return true;
         }
         let opened = self

@@ -15,7 +15,7 @@
 use super::backing::{Heard, Listener};
 use super::types::NodeId;
 use super::{Inodes, Passthrough};
-use crate::sharing::DeviceIndex;
+use crate::sharing::{DeviceIndex, FileKey};
 use crate::sys::at::Status;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::io;
@@ -96,6 +96,10 @@ impl Listener for Follower {
             }
             Heard::Anything => self.caches.anything(),
         }
+    }
+
+    fn knows_file(&self, inode: FileKey) -> bool {
+        self.inodes.is_registered(inode)
     }
 }
 

@@ -257,6 +257,14 @@ impl Inodes {
         }
     }
 
+    /// Whether the kernel knows the backing file of this file.
+    pub(crate) fn is_registered(&self, key: FileKey) -> bool {
+        let registered = self.registered.lock();
+        registered
+            .get(&self.node_of(key))
+            .is_some_and(|(known, _)| *known == key)
+    }
+
     /// The kernel does not know the backing file any more.
     pub fn unregistered(&self, node: NodeId) {
         let closed = self.registered.lock().remove(&node);
