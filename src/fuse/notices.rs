@@ -182,11 +182,13 @@ impl Inner {
             .min();
         let until = Instant::now() + TICK;
         let until = due.map_or(until, |due| due.min(until));
-        let mut batch = self.batch.lock();
-        if batch.is_empty() {
-            self.work.wait_until(&mut batch, until);
+        let mut collected = self.batch.lock();
+        if collected.is_empty() {
+            self.work.wait_until(&mut collected, until);
         }
-        let batch = std::mem::take(&mut *batch);
+        let batch = std::mem::take(&mut *collected);
+        // Telling may wait for a request, and the thread that serves it may have to add to these.
+        drop(collected);
         let Some(kernel) = self.kernel.get() else {
             return;
         };
