@@ -79,6 +79,7 @@ struct Survey<'a, B: Backing> {
 struct Read {
     map: ExtentMap,
     cover: Cover,
+    credible: Credible,
 }
 
 impl<B: Backing> Engine<B> {
@@ -322,6 +323,7 @@ impl<B: Backing> Engine<B> {
             self.backing.write_back(&file.file)?;
         }
         records.clear();
+        let before = self.backing.now();
         let last = self
             .backing
             .map(&file.file, FileOffset(0), BATCH, records)?;
@@ -347,7 +349,17 @@ impl<B: Backing> Engine<B> {
                 Cover::of_items(&map, self.backing.items(&file.file)?, largest)
             }
         };
-        Ok(Some(Read { map, cover }))
+        // Only what shares is worth asking for its stamp, which has to be one of after the reading.
+        let credible = if cover.is_empty() {
+            Credible::ALWAYS
+        } else {
+            Credible::stamped(before, &self.backing.stamp(&file.file)?)
+        };
+        Ok(Some(Read {
+            map,
+            cover,
+            credible,
+        }))
     }
 
     /// Stores what nothing happened to meanwhile.
@@ -368,13 +380,16 @@ impl<B: Backing> Engine<B> {
         let ready: Vec<_> = read
             .into_iter()
             .map(|read| {
-                let Read { map, cover } = read?;
+                let Read {
+                    map,
+                    cover,
+                    credible,
+                } = read?;
                 let parts = SharedParts::of(&map);
-                Some((map, parts, cover))
+                Some((map, parts, credible, cover))
             })
             .collect();
         let now = self.seconds();
-        let credible = Credible::read_at(self.backing.now());
         let mut state = self.lock_for(device);
         let id = state.device(device).map_or(0, |device| device.space);
         state.stats.fiemap_calls += ready.len() as u64;
@@ -383,7 +398,7 @@ impl<B: Backing> Engine<B> {
             .into_iter()
             .zip(files)
             .map(|(ready, file)| {
-                let (map, parts, cover) = ready?;
+                let (map, parts, credible, cover) = ready?;
                 let space = state.space(id);
                 let moved = space.awaits_looks()
                     || space.journal.concerns(start, &cover)
@@ -394,12 +409,12 @@ impl<B: Backing> Engine<B> {
                         .into_iter()
                         .all(|other| state.is_settled(other, settled));
                 let known = !moved && calm && (cover.is_empty() || !doubt);
-                known.then(|| (state.ensure(file.key), map, parts, cover))
+                known.then(|| (state.ensure(file.key), map, parts, credible, cover))
             })
             .collect();
         // Covers first: nothing shared is stored while the cover of an active file is not known.
-        for (slot, _, _, cover) in quiet.iter().flatten() {
-            state.learn_cover(*slot, cover.clone(), credible);
+        for (slot, .., credible, cover) in quiet.iter().flatten() {
+            state.learn_cover(*slot, cover.clone(), *credible);
         }
         let compares = self.compares_stamps();
         let wild = !state.space(id).wild.is_empty();
@@ -407,7 +422,7 @@ impl<B: Backing> Engine<B> {
             .into_iter()
             .zip(files)
             .map(|(quiet, file)| {
-                let (slot, map, parts, _) =
+                let (slot, map, parts, ..) =
                     quiet.filter(|(.., cover)| cover.is_empty() || !wild)?;
                 if compares {
                     state.stamps.insert(file.key, file.stamp);
