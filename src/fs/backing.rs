@@ -80,10 +80,9 @@ pub trait Listener: Send + Sync {
     fn knows_file(&self, inode: FileKey) -> bool;
 }
 
-/// Carries out the removals that wait on an XFS filesystem, those of `removed` for certain.
-fn flush_xfs(mount: BorrowedFd<'_>, removed: &[FileKey]) -> io::Result<()> {
-    /// An inode that is neither freed nor living after so many rounds is in use by somebody who
-    /// gave it no name yet: no removal waits for that long without being waited for.
+/// Carries out the removals that wait on an XFS filesystem. Those of `removed` are still under way
+/// when others remove so much that they were not waited for.
+fn flush_xfs(mount: BorrowedFd<'_>, removed: &[FileKey]) -> io::Result<Removals> {
     const ROUNDS: u32 = 40;
     const PAUSE: Duration = Duration::from_micros(100);
     xfs::flush_removals(mount)?;
@@ -98,7 +97,7 @@ fn flush_xfs(mount: BorrowedFd<'_>, removed: &[FileKey]) -> io::Result<()> {
             }
         }
         if still.is_empty() {
-            break;
+            return Ok(Removals::Done);
         }
         if round > 0 {
             std::thread::sleep(PAUSE);
@@ -106,7 +105,7 @@ fn flush_xfs(mount: BorrowedFd<'_>, removed: &[FileKey]) -> io::Result<()> {
         xfs::flush_removals(mount)?;
         waiting = still;
     }
-    Ok(())
+    Ok(Removals::UnderWay)
 }
 
 /// An open file of the backing filesystem.
@@ -565,7 +564,7 @@ impl Backing for DiskBacking {
         let mount = device.space.mount();
         match device.space.kind {
             FilesystemKind::Xfs => match flush_xfs(mount, removed) {
-                Ok(()) => Ok(Removals::Done),
+                Ok(outcome) => Ok(outcome),
                 // Nothing is removed on a filesystem that cannot be written.
                 Err(error) if error.raw_os_error() == Some(libc::EROFS) => Ok(Removals::Done),
                 Err(error) if is_refusal(&error) => Ok(Removals::Unknown),
